@@ -1,0 +1,128 @@
+"""The exception tree. Every leaf has an entry in docs/reference/errors.md, and gateway/problems.py gives it a status.
+
+SlipstreamError
+├── ConfigError                 a configuration file that can not be used
+├── EngineError                 an engine that answered with something unusable
+│   ├── EngineUnreachable       no connection, no answer in time
+│   └── EngineGarbage           an answer that can not be read as what was asked for
+├── RequestError                the client's request can not be served as sent (4xx)
+│   ├── InvalidBody             not JSON, or not an object
+│   ├── InvalidField            a field is missing or has an impossible value; ``param`` names it
+│   ├── UnknownModel            no node serves this model
+│   ├── UnknownPath             no such endpoint
+│   ├── WrongMethod             the endpoint exists, with another method
+│   └── BodyTooLarge            over the configured limit
+└── PlacementError              no node can take the request now (429, 503, 502, 504)
+    ├── AllFull                 every usable node is at its limit
+    ├── NothingUsable           no node is up
+    ├── UpstreamFailed          the chosen node, and every retry, failed before the first byte
+    └── UpstreamTimeout         the node accepted the request and did not answer in time
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "AllFull",
+    "BodyTooLarge",
+    "ConfigError",
+    "EngineError",
+    "EngineGarbage",
+    "EngineUnreachable",
+    "InvalidBody",
+    "InvalidField",
+    "NothingUsable",
+    "PlacementError",
+    "RequestError",
+    "SlipstreamError",
+    "UnknownModel",
+    "UnknownPath",
+    "UpstreamFailed",
+    "UpstreamTimeout",
+    "WrongMethod",
+]
+
+
+class SlipstreamError(Exception):
+    """Base of all errors that Slipstream raises on purpose. ``str(error)`` is one clear sentence for a person."""
+
+
+class ConfigError(SlipstreamError):
+    """A configuration can not be used. The sentence names file, line, key, what was found and what is allowed."""
+
+
+class EngineError(SlipstreamError):
+    """An engine answered with something unusable."""
+
+
+class EngineUnreachable(EngineError):
+    """No connection to the engine, or no answer in time."""
+
+
+class EngineGarbage(EngineError):
+    """The engine answered, but not with what was asked for."""
+
+
+class RequestError(SlipstreamError):
+    """The client's request can not be served as sent.
+
+    ``param`` is the name of the offending field, as in OpenAI's error objects; ``None`` when no single field is to blame.
+    """
+
+    def __init__(self, message: str, param: str | None = None) -> None:
+        super().__init__(message)
+        self.param = param
+
+
+class InvalidBody(RequestError):
+    """The body is not a JSON object."""
+
+
+class InvalidField(RequestError):
+    """A field is missing, or its value is impossible."""
+
+
+class UnknownModel(RequestError):
+    """No node of the fleet serves this model."""
+
+
+class UnknownPath(RequestError):
+    """The gateway has no such endpoint."""
+
+
+class WrongMethod(RequestError):
+    """The endpoint exists, with another method; ``allowed`` lists which."""
+
+    def __init__(self, message: str, allowed: tuple[str, ...]) -> None:
+        super().__init__(message)
+        self.allowed = allowed
+
+
+class BodyTooLarge(RequestError):
+    """The body is over the configured limit."""
+
+
+class PlacementError(SlipstreamError):
+    """No node can take the request now.
+
+    ``retry_after_s`` is when it is worth trying again, in whole seconds.
+    """
+
+    def __init__(self, message: str, retry_after_s: int = 1) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
+
+
+class AllFull(PlacementError):
+    """Every usable node is at its limit."""
+
+
+class NothingUsable(PlacementError):
+    """No node that serves the model is up."""
+
+
+class UpstreamFailed(PlacementError):
+    """The chosen node, and every node tried after it, failed before the first byte of an answer."""
+
+
+class UpstreamTimeout(PlacementError):
+    """A node accepted the request and gave no answer in time."""
