@@ -1,0 +1,253 @@
+"""A request's body, read for what routing needs of it. The bytes themselves go to the node untouched.
+
+Only the fields named here are decoded; all others are skipped. Nothing is checked that the engine checks better: what
+is refused here could not be placed (no model, no prompt), or would be misjudged (a count that is no count).
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final
+
+import msgspec
+
+from slipstream.core.category import PromptFeatures, window
+from slipstream.core.errors import InvalidBody, InvalidField, RequestError
+from slipstream.core.request import Pool, RequestShape, TrafficClass
+
+__all__ = ["MAX_CHOICES", "Message", "RequestView", "features_of", "read_body", "shape_of", "traffic_class_of"]
+
+MAX_CHOICES: Final = 1024
+"""The most choices (``n``, ``best_of``) one request may ask for: above it a single request would fill any node."""
+
+
+class Part(msgspec.Struct, gc=False):
+    """One part of a message's content. Only text is kept; images, audio and files are skipped."""
+
+    text: str | None = None
+
+
+class Message(msgspec.Struct, gc=False):
+    """One message of a conversation."""
+
+    role: str
+    content: str | list[str | Part] | None = None
+
+
+class StreamOptions(msgspec.Struct, gc=False):
+    """``include_usage`` asks for a last chunk with token counts."""
+
+    include_usage: bool | None = None
+
+
+class ResponseFormat(msgspec.Struct, gc=False):
+    """``type`` is ``text``, ``json_object`` or ``json_schema``; engines add kinds of their own."""
+
+    type: str | None = None
+
+
+class Opaque(msgspec.Struct, gc=False):
+    """A JSON object of which only its being there matters: decoding it skips all fields."""
+
+
+class RequestView(msgspec.Struct, gc=False):
+    """What routing needs of a request's body, as the client sent it. ``None`` is a field that is absent or null."""
+
+    model: str = ""
+    messages: list[Message] | None = None
+    prompt: str | list[str | int | list[int]] | None = None
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+    n: int | None = None
+    best_of: int | None = None
+    max_tokens: int | None = None
+    max_completion_tokens: int | None = None
+    max_output_tokens: int | None = None
+    service_tier: str | None = None
+    tools: list[Opaque] | None = None
+    response_format: ResponseFormat | None = None
+    min_p: float | None = None
+    logit_bias: Any = None
+    json_schema: Any = None
+    grammar: Any = None
+    guided_json: Any = None
+    guided_regex: Any = None
+    guided_choice: Any = None
+    guided_grammar: Any = None
+    structured_outputs: Any = None
+
+
+def read_body(path: str, body: bytes) -> RequestView:
+    """Read the body of a request to ``path`` (without its query).
+
+    ``/…/chat/completions`` must carry messages and ``/…/completions`` a prompt; other paths only a model. Of a key that
+    occurs twice the last one counts, as in the engines' own parsers.
+
+    Raises InvalidBody when the bytes are not a JSON object in UTF-8, InvalidField when a field is missing or
+    impossible.
+    """
+    try:
+        if not body.isascii():
+            body.decode()  # skipped fields are not decoded, so their bytes would go unchecked
+        view = _decode(body)
+    except msgspec.ValidationError as error:
+        raise _wrong_type(str(error)) from None
+    except msgspec.DecodeError as error:
+        raise _not_json(str(error)) from None
+    except UnicodeDecodeError as error:
+        raise InvalidBody(f"The request body is not valid UTF-8 (byte {error.start}).") from None
+    except RecursionError:
+        raise InvalidBody("The request body is nested too deeply.") from None
+    if not view.model:
+        raise InvalidField("The field 'model' is missing: name the model to use.", "model")
+    if path.endswith("/completions"):
+        if path.endswith("/chat/completions"):
+            if not view.messages:
+                raise InvalidField("The field 'messages' must be a list with at least one message.", "messages")
+        else:
+            _check_prompt(view.prompt)
+    if view.n is not None and not 1 <= view.n <= MAX_CHOICES:
+        raise _bad_count("n", view.n)
+    if view.best_of is not None and not 1 <= view.best_of <= MAX_CHOICES:
+        raise _bad_count("best_of", view.best_of)
+    return view
+
+
+def features_of(path: str, view: RequestView) -> PromptFeatures:
+    """What category rules may look at. A plain completion's prompt (the first of several) is its user message."""
+    system = user = ""
+    if view.messages is not None:
+        for message in view.messages:
+            if message.role == "system" or message.role == "developer":
+                system = _text(message)
+                break
+        for message in reversed(view.messages):
+            if message.role == "user":
+                user = _text(message)
+                break
+    elif view.prompt is not None:
+        prompt = view.prompt if isinstance(view.prompt, str) else view.prompt[0]
+        user = prompt if isinstance(prompt, str) else ""
+    return PromptFeatures(
+        path, view.model, bool(view.tools), _response_format(view), window(user), len(user), window(system)
+    )
+
+
+def shape_of(
+    view: RequestView, category: str, traffic_class: TrafficClass, pinned_pool: Pool | None = None
+) -> RequestShape:
+    """The request as routing sees it. A limit below 0 means "no limit" to llama.cpp, so it counts as none."""
+    sequences = max(view.n or 1, view.best_of or 1)
+    prompt = view.prompt
+    if prompt.__class__ is list and prompt[0].__class__ is not int:
+        sequences *= len(prompt)
+    output_limit: int | None = None
+    for limit in (view.max_tokens, view.max_completion_tokens, view.max_output_tokens):
+        if limit is not None and limit >= 0 and (output_limit is None or limit < output_limit):
+            output_limit = limit
+    return RequestShape(
+        view.model,
+        category,
+        traffic_class,
+        sequences,
+        output_limit,
+        view.stream is True,
+        _prompt_characters(view),
+        _features(view) if view.min_p or view.logit_bias else _NO_FEATURES,
+        pinned_pool,
+    )
+
+
+def traffic_class_of(view: RequestView) -> TrafficClass:
+    """The class the body itself asks for: ``service_tier: flex`` is bulk, everything else interactive."""
+    return TrafficClass.BULK if view.service_tier == "flex" else TrafficClass.INTERACTIVE
+
+
+_decode = msgspec.json.Decoder(RequestView).decode
+
+_NO_FEATURES: Final[frozenset[str]] = frozenset()
+
+
+def _text(message: Message) -> str:
+    content = message.content
+    if isinstance(content, str):
+        return content
+    if content is None:
+        return ""
+    return "\n".join(part if isinstance(part, str) else part.text or "" for part in content)
+
+
+def _prompt_characters(view: RequestView) -> int | None:
+    """Length of all prompt text; ``None`` when the client sent tokens instead, whose text is unknown."""
+    if view.messages is not None:
+        total = 0
+        for message in view.messages:
+            content = message.content
+            total += len(content) if isinstance(content, str) else len(_text(message))
+        return total
+    if isinstance(view.prompt, str):
+        return len(view.prompt)
+    if view.prompt is not None and isinstance(view.prompt[0], str):
+        return sum(len(prompt) for prompt in view.prompt if isinstance(prompt, str))
+    return None
+
+
+def _features(view: RequestView) -> frozenset[str]:
+    """The fields set that an engine may reject beside speculation. At 0 or empty they have no effect."""
+    present = [name for name, value in (("min_p", view.min_p), ("logit_bias", view.logit_bias)) if value]
+    return frozenset(present)
+
+
+def _response_format(view: RequestView) -> str | None:
+    """The kind of output asked for, whichever of the engines' fields says it. ``text`` is no restriction."""
+    if view.response_format is not None and view.response_format.type != "text":
+        return view.response_format.type
+    if view.json_schema is not None or view.guided_json is not None:
+        return "json_schema"
+    if (
+        view.structured_outputs is not None
+        or view.grammar is not None
+        or view.guided_regex is not None
+        or view.guided_choice is not None
+        or view.guided_grammar is not None
+    ):
+        return "grammar"
+    return None
+
+
+def _check_prompt(prompt: str | list[str | int | list[int]] | None) -> None:
+    if prompt is None or prompt == []:
+        raise InvalidField("The field 'prompt' must be a string, a list of strings or a list of tokens.", "prompt")
+    if isinstance(prompt, list) and len(set(map(type, prompt))) > 1:
+        raise InvalidField("The field 'prompt' mixes strings, tokens and lists; send one kind.", "prompt")
+
+
+def _bad_count(param: str, count: int) -> RequestError:
+    return InvalidField(f"The field '{param}' is {count}, but must be from 1 to {MAX_CHOICES}.", param)
+
+
+_AT_FIELD = re.compile(r"(.*) - at `\$\.(\w+)(.*)`", re.DOTALL)
+
+_JSON_NAMES = {"str": "a string", "int": "an integer", "float": "a number", "bool": "true or false", "array": "a list"}
+_JSON_NAMES |= {"object": "an object", "null": "null"}
+
+
+def _wrong_type(error: str) -> RequestError:
+    """Msgspec's "Expected `int | null`, got `str` - at `$.n`" as a sentence for someone who knows JSON, not Python."""
+    found = _AT_FIELD.fullmatch(error)
+    if found is None:
+        return InvalidBody("The request body must be a JSON object.")
+    said, param, rest = found.groups()
+    said = re.sub(r"`([^`]*)`", lambda types: _in_words(types[1]), said)
+    return InvalidField(f"The field '{param}{rest}' is wrong: {said[0].lower()}{said[1:]}.", param)
+
+
+def _in_words(types: str) -> str:
+    names = [_JSON_NAMES.get(name, f"'{name}'") for name in types.split(" | ") if types == "null" or name != "null"]
+    return " or ".join(names)
+
+
+def _not_json(error: str) -> RequestError:
+    """Where the parser stopped, if it says so; its other messages tell of its own state, not of the mistake."""
+    where = re.search(r"\(byte \d+\)", error)
+    return InvalidBody(f"The request body is not valid JSON{f' {where[0]}' if where else ''}.")
