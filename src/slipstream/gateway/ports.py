@@ -1,0 +1,118 @@
+"""What the data plane needs from the rest of Slipstream. `service` hands these in; tests hand in small stand-ins."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from time import monotonic
+from typing import Protocol
+
+from slipstream.core.acceptance import SpeculationSample
+from slipstream.core.errors import SlipstreamError
+from slipstream.core.node import NodeSpec
+from slipstream.core.outcome import Outcome
+from slipstream.core.request import Pool, RequestShape
+
+__all__ = [
+    "Decision",
+    "Dispatcher",
+    "FleetView",
+    "Observer",
+    "Placement",
+    "Ports",
+    "ReadStatistics",
+    "Reader",
+    "Statistics",
+]
+
+
+class Decision(Protocol):
+    """Why a node was chosen. ``reason`` is a reason code."""
+
+    @property
+    def pool(self) -> Pool: ...
+    @property
+    def reason(self) -> str: ...
+    @property
+    def category(self) -> str: ...
+
+
+class Placement(Protocol):
+    """One request booked on one node. It is settled exactly once."""
+
+    @property
+    def node(self) -> NodeSpec: ...
+    @property
+    def decision(self) -> Decision: ...
+    @property
+    def shape(self) -> RequestShape: ...
+    @property
+    def request_id(self) -> str: ...
+
+
+class Dispatcher(Protocol):
+    """Decides and keeps the books. A shape whose ``model`` is empty fits every node."""
+
+    def place(self, shape: RequestShape, request_id: str, now: float, avoid: frozenset[str] = frozenset()) -> Placement:
+        """Book the request on a node not named in ``avoid``. Raises UnknownModel, AllFull or NothingUsable."""
+
+    def settle(self, placement: Placement, outcome: Outcome, now: float) -> None:
+        """Release the booking and credit what was learnt."""
+
+
+class FleetView(Protocol):
+    """What `/v1/models` and `/ready` say of the fleet."""
+
+    def models(self) -> Sequence[str]:
+        """Names of all models that a node of the fleet serves, in the order to list them."""
+
+    def usable_nodes(self) -> int:
+        """How many nodes could take a request now, were they empty."""
+
+
+class Statistics(Protocol):
+    """What an answer says of itself; ``None`` where it says nothing."""
+
+    @property
+    def prompt_tokens(self) -> int | None: ...
+    @property
+    def output_tokens(self) -> int | None: ...
+    @property
+    def sample(self) -> SpeculationSample | None: ...
+
+
+class Observer(Protocol):
+    """Counts and logs what happens. Its methods run on the request's path: they are quick and raise nothing."""
+
+    def finished(self, placement: Placement, outcome: Outcome, now: float) -> None:
+        """A placement was settled. A request retried on another node has one placement an attempt."""
+
+    def rejected(self, error: SlipstreamError, path: str, now: float) -> None:
+        """The gateway itself answered a request with an error. ``path`` is what the client sent: unbounded, not a label."""
+
+    def decided(self, seconds: float) -> None:
+        """One call of ``Dispatcher.place`` took so long, whether it placed or raised."""
+
+
+Reader = Callable[[str, bytes, "str | None"], RequestShape]
+"""Path, body and the client's ``x-slipstream-category`` (``None`` without) to the shape of a request to
+``/v1/chat/completions`` or ``/v1/completions``. Raises a RequestError. Must be safe to call off the loop's thread."""
+
+ReadStatistics = Callable[["str | None", tuple[bytes, ...]], Statistics]
+"""Engine name (``None`` when unknown) and JSON payloads of an answer, in order: the body, or a stream's last few events."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ports:
+    """Everything the data plane is wired to. ``clock`` is monotonic, in seconds, on the time base of the loop's own clock
+    (whose resolution, a millisecond on uvloop, is too coarse for latencies). ``default_category`` is the category of requests
+    that are passed through unread.
+    """
+
+    dispatcher: Dispatcher
+    fleet: FleetView
+    reader: Reader
+    read_statistics: ReadStatistics
+    observer: Observer
+    default_category: str = "chat"
+    clock: Callable[[], float] = monotonic
