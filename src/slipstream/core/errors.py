@@ -21,10 +21,13 @@ SlipstreamError
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 __all__ = [
     "AllFull",
     "BodyTooLarge",
     "ConfigError",
+    "ConfigProblem",
     "EngineError",
     "EngineGarbage",
     "EngineUnreachable",
@@ -46,8 +49,32 @@ class SlipstreamError(Exception):
     """Base of all errors that Slipstream raises on purpose. ``str(error)`` is one clear sentence for a person."""
 
 
+@dataclass(frozen=True, slots=True)
+class ConfigProblem:
+    """One thing wrong with a configuration. ``str(problem)`` is the sentence a person gets.
+
+    ``line`` counts from 1; ``None`` when the problem has no place in the file. ``key`` is dotted (``nodes[1].pool``),
+    empty for the file as a whole. ``found`` never holds a secret. ``allowed`` says what would have been right.
+    """
+
+    file: str
+    line: int | None
+    key: str
+    found: str
+    allowed: str
+
+    def __str__(self) -> str:
+        place = self.file if self.line is None else f"{self.file}:{self.line}"
+        key = f" {self.key}:" if self.key else ""
+        return f"{place}:{key} found {self.found}; allowed: {self.allowed}"
+
+
 class ConfigError(SlipstreamError):
-    """A configuration can not be used. The sentence names file, line, key, what was found and what is allowed."""
+    """A configuration can not be used. ``problems`` are all that is wrong with it, in the order of the file."""
+
+    def __init__(self, problems: tuple[ConfigProblem, ...]) -> None:
+        super().__init__("\n".join(map(str, problems)))
+        self.problems = problems
 
 
 class EngineError(SlipstreamError):
@@ -65,7 +92,8 @@ class EngineGarbage(EngineError):
 class RequestError(SlipstreamError):
     """The client's request can not be served as sent.
 
-    ``param`` is the name of the offending field, as in OpenAI's error objects; ``None`` when no single field is to blame.
+    ``param`` is the name of the offending field, as in OpenAI's error objects; ``None`` when no single field is to
+    blame.
     """
 
     def __init__(self, message: str, param: str | None = None) -> None:

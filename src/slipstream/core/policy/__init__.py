@@ -1,1 +1,9 @@
+"""Routing policies: pure functions of a fleet, a request's shape, a moment and one random draw."""
 
+from slipstream.core.policy.decision import Candidate, Decision
+from slipstream.core.policy.explain import candidates
+from slipstream.core.policy.probing import ProbingSettings
+from slipstream.core.policy.reason import Reason
+from slipstream.core.policy.threshold import ThresholdPolicy, ThresholdSettings
+
+__all__ = ["Candidate", "Decision", "ProbingSettings", "Reason", "ThresholdPolicy", "ThresholdSettings", "candidates"]

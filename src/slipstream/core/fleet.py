@@ -1,0 +1,524 @@
+"""The fleet as routing sees it: nodes, what is known of them, and indexes kept up to date change by change.
+
+Nothing here is rebuilt per request: admitting, releasing and reporting move one node in one index. Every change that a
+decision could depend on gets a version number and leaves its undo in a journal, so that a past decision can be
+explained.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from types import EllipsisType
+from typing import NamedTuple
+
+from slipstream.core.errors import EngineError, EngineUnreachable
+from slipstream.core.ledger import Ledger
+from slipstream.core.load_index import Indexed, LoadIndex
+from slipstream.core.node import DEFAULT_MAX_IN_FLIGHT, NodeReport, NodeSpec, Speculator, SpeculatorKind
+from slipstream.core.occupancy import ForeignSequences
+from slipstream.core.request import Pool
+from slipstream.core.saturation import TimeShare, is_saturated
+
+__all__ = ["Fleet", "NodeFacts", "NodeState", "ReplicaGroup"]
+
+JOURNAL_ENTRIES = 100_000
+STALE_PENALTY = 1_000.0
+"""Added to the load of a standard node whose telemetry is stale: it is used after every fresh one, by our ledger
+alone.
+"""
+UNREACHABLE_POLLS = 2
+"""Polls in a row without an answer before a node counts as unhealthy; one lost poll is not an outage."""
+
+
+class NodeFacts(NamedTuple):
+    """All of a node's state that a decision depends on, at one version of the fleet."""
+
+    pool: Pool
+    models: tuple[str, ...]
+    speculator: Speculator | None
+    engine: str | None
+    own: int
+    foreign: int
+    ceiling: int
+    limit: int
+    healthy: bool
+    fresh: bool
+    draining: bool
+    refusing: bool
+    saturated: bool
+
+    @property
+    def occupancy(self) -> int:
+        """Sequences the node works on: ours and foreign ones."""
+        return self.own + self.foreign
+
+
+class ReplicaGroup:
+    """Nodes that are interchangeable for routing: same pool, models, speculator and engine.
+
+    ``open`` holds those that take requests of their pool by the rules, by load; ``spare`` the usable rest (saturated,
+    stale, without speculator), for fallback only. Nodes that can take nothing are in neither.
+    """
+
+    __slots__ = ("engine", "members", "models", "open", "pool", "spare", "speculator")
+
+    def __init__(self, pool: Pool, models: tuple[str, ...], speculator: Speculator | None, engine: str | None) -> None:
+        self.pool = pool
+        self.models = models
+        self.speculator = speculator
+        self.engine = engine
+        self.members: set[NodeState] = set()
+        self.open: LoadIndex[NodeState] = LoadIndex()
+        self.spare: LoadIndex[NodeState] = LoadIndex()
+
+
+class NodeState(Indexed):
+    """What is known of one node now. Read it freely; only the fleet writes it."""
+
+    __slots__ = (
+        "asked_at",
+        "bucket",
+        "ceiling",
+        "draining",
+        "engine",
+        "error",
+        "failed_polls",
+        "foreign",
+        "foreign_reports",
+        "fresh",
+        "group",
+        "healthy",
+        "index",
+        "k",
+        "ledger",
+        "limit",
+        "load",
+        "models",
+        "name",
+        "pool",
+        "position",
+        "refusing",
+        "report",
+        "reported_at",
+        "saturated",
+        "saturated_time",
+        "saturation_events",
+        "spec",
+        "speculator",
+    )
+
+    def __init__(self, spec: NodeSpec, now: float) -> None:
+        self.spec = spec
+        self.name = spec.name
+        self.pool = spec.pool
+        self.ceiling = spec.ceiling
+        self.limit = spec.max_in_flight or DEFAULT_MAX_IN_FLIGHT
+        self.models = spec.models
+        self.engine = spec.engine
+        self.load = 0.0
+        self.speculator: Speculator | None = None
+        self.k: int | None = None
+        self.ledger = Ledger()
+        self.foreign_reports = ForeignSequences()
+        self.foreign = 0
+        self.report: NodeReport | None = None
+        self.reported_at: float | None = None
+        self.asked_at: float | None = None
+        self.error: str | None = None
+        self.failed_polls = 0
+        self.healthy = False
+        self.fresh = False
+        self.draining = False
+        self.refusing = False
+        self.saturated = False
+        self.saturation_events = 0
+        self.saturated_time = TimeShare(now)
+        self.group: ReplicaGroup | None = None
+        self.index: LoadIndex[NodeState] | None = None
+        self.bucket = None
+        self.position = 0
+
+    @property
+    def own(self) -> int:
+        """Sequences of this gateway on the node, exact."""
+        return self.ledger.sequences
+
+    @property
+    def occupancy(self) -> int:
+        """Sequences the node works on: ours and foreign ones. Never below our own."""
+        return self.ledger.sequences + self.foreign
+
+    @property
+    def speculative_capacity(self) -> int:
+        """``ceiling − occupancy`` with an active speculator, not below 0."""
+        return max(0, self.ceiling - self.occupancy) if self.speculator else 0
+
+    def fits(self, sequences: int) -> bool:
+        """Whether ``sequences`` more stay within the node's limit. An idle node takes any request, however many
+        sequences it has.
+        """
+        occupancy = self.ledger.sequences + self.foreign
+        return occupancy + sequences <= self.limit or occupancy == 0
+
+    def has_room(self, sequences: int) -> bool:
+        """Whether ``sequences`` more may be given by the rules of the node's pool: under the ceiling, under the limit."""
+        if self.pool is Pool.STANDARD:
+            return self.fits(sequences)
+        return self.ledger.sequences + self.foreign + sequences <= min(self.ceiling, self.limit)
+
+    @property
+    def usable(self) -> bool:
+        """Whether the node can take any request at all."""
+        return self.healthy and not self.draining and not self.refusing
+
+    @property
+    def state(self) -> str:
+        """One word for tables: the first that applies of ``unhealthy``, ``draining``, ``stale``, ``full``,
+        ``saturated``, ``ready``.
+        """
+        if not self.healthy:
+            return "unhealthy"
+        if self.draining:
+            return "draining"
+        if not self.fresh:
+            return "stale"
+        if self.refusing or self.occupancy >= self.limit:
+            return "full"
+        return "saturated" if self.saturated else "ready"
+
+    def facts(self) -> NodeFacts:
+        """The state a decision depends on, frozen."""
+        return NodeFacts(
+            self.pool,
+            self.models,
+            self.speculator,
+            self.engine,
+            self.ledger.sequences,
+            self.foreign,
+            self.ceiling,
+            self.limit,
+            self.healthy,
+            self.fresh,
+            self.draining,
+            self.refusing,
+            self.saturated,
+        )
+
+
+class Fleet:
+    """All nodes, indexed for routing.
+
+    ``stale_after_s``: age of the last good report at which telemetry stops being fresh. ``hysteresis``: sequences below
+    the ceiling at which a saturated node becomes eligible again. ``gauge_lag_s(engine)``: how far an engine's running
+    gauge may lag behind what it does.
+    """
+
+    def __init__(
+        self,
+        specs: Sequence[NodeSpec],
+        now: float,
+        *,
+        stale_after_s: float = 1.0,
+        hysteresis: int = 0,
+        gauge_lag_s: Callable[[str | None], float] = lambda _engine: 0.0,
+    ) -> None:
+        self.version = 0
+        self.stale_after_s = stale_after_s
+        self._hysteresis = hysteresis
+        self._gauge_lag_s = gauge_lag_s
+        self._nodes: dict[str, NodeState] = {}
+        self._groups: dict[tuple[Pool, tuple[str, ...], Speculator | None, str | None], ReplicaGroup] = {}
+        self._serving: dict[str, tuple[tuple[ReplicaGroup, ...], tuple[ReplicaGroup, ...]]] = {}
+        self._journal: deque[tuple[int, str, NodeFacts | None]] = deque(maxlen=JOURNAL_ENTRIES)
+        self._next_expiry = now
+        for spec in specs:
+            self.add(spec, now)
+
+    # What routing reads
+
+    def serving(self, model: str) -> tuple[tuple[ReplicaGroup, ...], tuple[ReplicaGroup, ...]] | None:
+        """The speculative and the standard groups whose nodes serve ``model``; ``None`` when no node does."""
+        found = self._serving.get(model)
+        if found is None:
+            groups = [group for group in self._groups.values() if model in group.models and group.members]
+            if not groups:
+                return None
+            found = (
+                tuple(group for group in groups if group.pool is Pool.SPECULATIVE),
+                tuple(group for group in groups if group.pool is Pool.STANDARD),
+            )
+            self._serving[model] = found
+        return found
+
+    def models(self) -> tuple[str, ...]:
+        """Every model some node serves, in alphabetical order."""
+        return tuple(sorted({model for node in self._nodes.values() for model in node.models}))
+
+    def node(self, name: str) -> NodeState | None:
+        """The node of that name; ``None`` when the fleet has none."""
+        return self._nodes.get(name)
+
+    def nodes(self) -> Iterator[NodeState]:
+        """All nodes in the order they were added."""
+        return iter(self._nodes.values())
+
+    def __len__(self) -> int:
+        return len(self._nodes)
+
+    def advance(self) -> int:
+        """A new version for a change that is not a node's, such as new evidence; returns it."""
+        self.version += 1
+        return self.version
+
+    @property
+    def blind(self) -> bool:
+        """Every node that ever reported is stale at once: that is our own fault, not theirs."""
+        reported = [node for node in self._nodes.values() if node.reported_at is not None]
+        return len(reported) > 1 and not any(node.fresh for node in reported)
+
+    # What requests change
+
+    def admit(self, name: str, sequences: int, category: str, now: float) -> None:
+        """Book ``sequences`` on a node, before they are sent."""
+        node = self._nodes[name]
+        self._remember(node)
+        node.ledger.admit(sequences, category, now)
+        self._settle(node, now)
+
+    def release(self, node: NodeState, sequences: int, category: str, now: float) -> None:
+        """Take back what ``admit`` booked. The node may have left the fleet since: its state object is what counts."""
+        if self._nodes.get(node.name) is node:
+            self._remember(node)
+            node.ledger.release(sequences, category, now)
+            self._settle(node, now)
+        else:
+            node.ledger.release(sequences, category, now)
+
+    def refused(self, node: NodeState, now: float) -> None:
+        """The node answered 429 or 503: it is full, whatever we believed, until its next report."""
+        self._change(node, now, refusing=True)
+
+    def lost(self, node: NodeState, now: float, error: str) -> None:
+        """A connection for a request failed: the node is unhealthy until its next report."""
+        node.error = error
+        node.foreign_reports.forget()
+        self._change(node, now, healthy=False, foreign=0)
+
+    # What the control loop changes
+
+    def add(self, spec: NodeSpec, now: float) -> None:
+        """A new node: unknown, so not usable, until its first report. Raises ``ValueError`` for a name that is taken."""
+        if spec.name in self._nodes:
+            raise ValueError(f"a node named {spec.name!r} is already in the fleet")
+        node = NodeState(spec, now)
+        self._nodes[spec.name] = node
+        self._join(node)
+        self.version += 1
+        self._journal.append((self.version, node.name, None))
+
+    def remove(self, name: str) -> None:
+        """Forget a node. Requests it still has are released against the state object their placement holds."""
+        node = self._nodes.pop(name)
+        self._leave(node)
+        self.version += 1
+        self._journal.append((self.version, name, node.facts()))
+
+    def drain(self, name: str, now: float, *, draining: bool = True) -> None:
+        """Stop (or resume) giving a node new requests; what it has goes on."""
+        self._change(self._nodes[name], now, draining=draining)
+
+    def ask(self, name: str, now: float) -> None:
+        """A poll of the node starts now."""
+        self._nodes[name].asked_at = now
+
+    def report(self, name: str, asked_at: float, received_at: float, report: NodeReport) -> None:
+        """Take in a node's report, asked for and received at these times."""
+        node = self._nodes.get(name)
+        if node is None:
+            return
+        node.report = report
+        node.reported_at = received_at
+        node.error = None
+        node.failed_polls = 0
+        if report.sequences is not None:
+            lag = self._gauge_lag_s(report.engine or node.engine)
+            node.foreign_reports.report(report.sequences, node.ledger.peak_since(asked_at - lag))
+        limit = node.spec.max_in_flight or report.capacity or DEFAULT_MAX_IN_FLIGHT
+        speculator = self._speculator(node, report)
+        node.k = speculator.k if speculator else None
+        models = node.spec.models or (node.models if report.models is None else report.models)
+        self._change(
+            node,
+            received_at,
+            healthy=True,
+            fresh=report.sequences is not None,
+            refusing=False,
+            foreign=node.foreign_reports.sequences,
+            limit=limit,
+            speculator=speculator,
+            models=models,
+            engine=node.spec.engine or report.engine,
+        )
+
+    def report_failed(self, name: str, now: float, error: EngineError) -> None:
+        """A poll failed. Garbage costs freshness in time; silence, twice in a row, costs health."""
+        node = self._nodes.get(name)
+        if node is None:
+            return
+        node.error = str(error)
+        if isinstance(error, EngineUnreachable):
+            node.failed_polls += 1
+            if node.failed_polls >= UNREACHABLE_POLLS and node.healthy:
+                self.lost(node, now, str(error))
+        else:
+            node.failed_polls = 0
+            self._change(node, now, healthy=True)
+        self.expire(now)
+
+    def expire(self, now: float) -> None:
+        """Take freshness from nodes whose last report is older than ``stale_after_s``. Cheap when none can be."""
+        if now < self._next_expiry:
+            return
+        oldest = now
+        for node in self._nodes.values():
+            if not node.fresh or node.reported_at is None:
+                continue
+            if now - node.reported_at > self.stale_after_s:
+                self._change(node, now, fresh=False)
+            else:
+                oldest = min(oldest, node.reported_at)
+        self._next_expiry = oldest + self.stale_after_s
+
+    # The past
+
+    def facts_at(self, version: int) -> dict[str, NodeFacts] | None:
+        """Every node's facts as they were at ``version``; ``None`` when the journal no longer reaches back so far."""
+        if self._journal and self._journal[0][0] > version + 1:
+            return None
+        facts: dict[str, NodeFacts] = {node.name: node.facts() for node in self._nodes.values()}
+        for changed_at, name, before in reversed(self._journal):
+            if changed_at <= version:
+                break
+            if before is None:
+                facts.pop(name, None)
+            else:
+                facts[name] = before
+        return facts
+
+    # How a change is made
+
+    def _speculator(self, node: NodeState, report: NodeReport) -> Speculator | None:
+        if node.pool is not Pool.SPECULATIVE:
+            return None
+        if report.speculating is None:
+            return node.speculator
+        if not report.speculating:
+            return None
+        kind = node.spec.speculator_kind or report.speculator_kind
+        if kind is None:
+            kind = node.speculator.kind if node.speculator else SpeculatorKind.DRAFT
+        if kind is SpeculatorKind.NGRAM:
+            return Speculator(kind)
+        known = node.speculator.k if node.speculator and node.speculator.kind is kind else None
+        return Speculator(kind, report.k if report.k is not None else known)
+
+    def _remember(self, node: NodeState) -> None:
+        self.version += 1
+        self._journal.append((self.version, node.name, node.facts()))
+
+    def _change(
+        self,
+        node: NodeState,
+        now: float,
+        *,
+        healthy: bool | None = None,
+        fresh: bool | None = None,
+        draining: bool | None = None,
+        refusing: bool | None = None,
+        foreign: int | None = None,
+        limit: int | None = None,
+        speculator: Speculator | EllipsisType | None = ...,
+        models: tuple[str, ...] | None = None,
+        engine: str | None = None,
+    ) -> None:
+        regroup = (
+            (speculator is not ... and speculator != node.speculator)
+            or (models is not None and models != node.models)
+            or (engine is not None and engine != node.engine)
+        )
+        before = node.facts()
+        if healthy is not None:
+            node.healthy = healthy
+        if fresh is not None:
+            node.fresh = fresh
+        if draining is not None:
+            node.draining = draining
+        if refusing is not None:
+            node.refusing = refusing
+        if foreign is not None:
+            node.foreign = foreign
+        if limit is not None:
+            node.limit = limit
+        if regroup:
+            self._leave(node)
+            if speculator is not ...:
+                node.speculator = speculator
+            if models is not None:
+                node.models = models
+            if engine is not None:
+                node.engine = engine
+            self._join(node)
+        self._settle(node, now)
+        if node.facts() != before:
+            self.version += 1
+            self._journal.append((self.version, node.name, before))
+
+    def _settle(self, node: NodeState, now: float) -> None:
+        """Bring saturation and the index in line with a node's state."""
+        occupancy = node.ledger.sequences + node.foreign
+        if node.pool is Pool.SPECULATIVE:
+            saturated = node.speculator is not None and is_saturated(
+                occupancy, node.ceiling, was_saturated=node.saturated, hysteresis=self._hysteresis
+            )
+            if saturated is not node.saturated:
+                node.saturated = saturated
+                node.saturation_events += saturated
+                node.saturated_time.set(saturated, now)
+        if node.index is not None:
+            node.index.remove(node)
+            node.index = None
+        group = node.group
+        if group is None or not node.usable or occupancy >= node.limit:
+            return
+        if node.pool is Pool.STANDARD:
+            index, load = group.open, occupancy / node.limit + (0.0 if node.fresh else STALE_PENALTY)
+        elif node.speculator is not None and node.fresh and not node.saturated:
+            index, load = group.open, occupancy / node.ceiling
+        else:
+            index, load = group.spare, occupancy / node.limit
+        node.load = load
+        index.add(node, load)
+        node.index = index
+
+    def _join(self, node: NodeState) -> None:
+        key = (node.pool, node.models, node.speculator, node.engine)
+        group = self._groups.get(key)
+        if group is None:
+            group = self._groups[key] = ReplicaGroup(*key)
+        group.members.add(node)
+        node.group = group
+        self._serving.clear()
+
+    def _leave(self, node: NodeState) -> None:
+        group = node.group
+        if group is None:
+            return
+        if node.index is not None:
+            node.index.remove(node)
+            node.index = None
+        group.members.discard(node)
+        node.group = None
+        if not group.members:
+            del self._groups[(group.pool, group.models, group.speculator, group.engine)]
+        self._serving.clear()

@@ -1,0 +1,100 @@
+"""A node of the fleet: what configuration says of it, and what its engine reports."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from slipstream.core.request import Pool
+
+__all__ = ["NodeReport", "NodeSpec", "SpeculativeCounters", "Speculator", "SpeculatorKind"]
+
+DEFAULT_CEILING = 8
+DEFAULT_MAX_IN_FLIGHT = 256
+
+
+class SpeculatorKind(StrEnum):
+    """What drafts: a model or trained heads propose at every step, n-gram lookup only when it finds a match."""
+
+    DRAFT = "draft"
+    NGRAM = "ngram"
+
+
+@dataclass(frozen=True, slots=True)
+class Speculator:
+    """A node's active speculator. ``k`` is the number of tokens it drafts per verify step, ``None`` when it varies."""
+
+    kind: SpeculatorKind
+    k: int | None = None
+    fingerprint: str = field(init=False, compare=False)
+    """What acceptance is kept by: the figures of two speculators are never mixed."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "fingerprint", self.kind.value if self.k is None else f"{self.kind.value}-k{self.k}")
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSpec:
+    """A node as configured.
+
+    ``url`` is scheme, host and port. ``engine`` is ``vllm``, ``llamacpp``, …; ``None`` = found out by asking.
+    ``models`` are the names it serves; empty = found out by asking. ``ceiling`` counts sequences. ``max_in_flight``
+    counts sequences; ``None`` = what the engine reports, else 256. ``speculator_kind`` is for engines that do not
+    report it; ``None`` = what the engine reports, else draft. ``api_key`` is the node's own key, sent as a bearer
+    token.
+    """
+
+    name: str
+    url: str
+    pool: Pool
+    engine: str | None = None
+    models: tuple[str, ...] = ()
+    ceiling: int = DEFAULT_CEILING
+    max_in_flight: int | None = None
+    speculator_kind: SpeculatorKind | None = None
+    api_key: str | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class SpeculativeCounters:
+    """An engine's cumulative counts since its start. ``None`` = the engine does not export that count.
+
+    ``accepted`` excludes the bonus token. ``accepted_per_position[i]`` counts verify steps in which position ``i`` was
+    accepted; empty when not exported. ``generated_tokens`` counts all output tokens.
+    """
+
+    drafted: int | None = None
+    accepted: int | None = None
+    verify_steps: int | None = None
+    accepted_per_position: tuple[int, ...] = ()
+    generated_tokens: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NodeReport:
+    """What an engine said of itself in one poll. ``None`` = it did not say; it never stands for 0 or for no.
+
+    ``running`` and ``waiting`` count sequences. ``kv_use`` is the share of KV cache in use, 0..1. ``capacity`` is the
+    number of sequences the engine runs at once. ``speculating`` says whether a speculator is configured and loaded;
+    ``k`` is its configured draft length, ``speculator_kind`` what it is. ``models`` the names it serves. ``engine`` and
+    ``version`` identify the software.
+    """
+
+    running: int | None = None
+    waiting: int | None = None
+    kv_use: float | None = None
+    capacity: int | None = None
+    speculating: bool | None = None
+    k: int | None = None
+    speculator_kind: SpeculatorKind | None = None
+    counters: SpeculativeCounters | None = None
+    models: tuple[str, ...] | None = None
+    engine: str | None = None
+    version: str | None = None
+
+    @property
+    def sequences(self) -> int | None:
+        """Sequences the engine works on, waiting ones included; ``None`` when it reported neither count."""
+        if self.running is None:
+            return None
+        return self.running + (self.waiting or 0)

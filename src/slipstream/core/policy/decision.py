@@ -1,0 +1,41 @@
+"""The answer of a routing policy, small enough to keep the last ten thousand."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from slipstream.core.policy.reason import Reason
+from slipstream.core.request import Pool
+
+__all__ = ["Candidate", "Decision"]
+
+
+class Decision(NamedTuple):
+    """Where a request goes and why.
+
+    ``fleet_version`` and ``draw`` (uniform, 0..1) are all that chance and state contributed: with them every other
+    candidate's reason is recomputed on demand. ``at`` is the time of the decision. A named tuple, because building one
+    costs a third of a frozen dataclass and every request builds one.
+    """
+
+    node: str
+    pool: Pool
+    reason: Reason
+    fleet_version: int
+    draw: float
+    at: float
+
+
+class Candidate(NamedTuple):
+    """One node as a decision saw it.
+
+    ``reason`` is why it was not chosen; ``None`` = it could have served and was not needed: fuller, of the other pool,
+    or it lost the draw. ``load`` is occupancy over the limit that applies to its pool.
+    """
+
+    node: str
+    pool: Pool
+    chosen: bool
+    reason: Reason | None
+    occupancy: int
+    load: float

@@ -1,0 +1,307 @@
+"""Policy ``threshold``: a request goes to a speculative node if every condition holds, otherwise to a standard one.
+
+The first article's rule: draft loaded, batch below a ceiling, recent acceptance of the category above a floor. To it
+come the cases in which speculation can not pay (short outputs, bulk work, refused features), probing and a holdback.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from slipstream.core.acceptance import AcceptanceEstimate
+from slipstream.core.errors import AllFull, NothingUsable, UnknownModel
+from slipstream.core.fleet import NodeFacts, NodeState, ReplicaGroup
+from slipstream.core.load_index import LoadIndex
+from slipstream.core.node import Speculator, SpeculatorKind
+from slipstream.core.policy.decision import Decision
+from slipstream.core.policy.probing import Probing, ProbingSettings
+from slipstream.core.policy.reason import Reason
+from slipstream.core.request import Pool, RequestShape, TrafficClass
+
+__all__ = ["FleetView", "Gain", "ThresholdPolicy", "ThresholdSettings"]
+
+Gain = Callable[[str, Speculator, AcceptanceEstimate, int], float | None]
+"""Predicted speedup of (model, speculator, acceptance) at an occupancy, from a measured profile; ``None`` = no
+profile.
+"""
+
+
+class FleetView(Protocol):
+    """What a policy sees. Everything is looked up, nothing is scanned."""
+
+    @property
+    def version(self) -> int:
+        """Counts changes of state."""
+
+    def serving(self, model: str) -> tuple[tuple[ReplicaGroup, ...], tuple[ReplicaGroup, ...]] | None:
+        """Speculative and standard groups that serve a model."""
+
+
+class Evidence(Protocol):
+    """What is known of categories."""
+
+    def estimate(self, model: str, speculator: Speculator, category: str) -> AcceptanceEstimate:
+        """Acceptance of a category under a speculator."""
+
+    def median_output_tokens(self, category: str) -> int | None:
+        """Median length of the category's answers, ``None`` while too few are known."""
+
+
+@dataclass(frozen=True, slots=True)
+class ThresholdSettings:
+    """``alpha_floor``: per-token acceptance that draft models and heads must exceed, 0..1. ``tokens_per_step_floor``:
+    what n-gram speculators must exceed. ``gain_floor``: predicted speedup that must be exceeded where a profile can
+    predict it. ``short_output_tokens``: answers under this are short. ``holdback``: share of eligible requests sent
+    standard, 0..1. ``fallback``: whether a request may go to any usable node when no standard node is.
+    ``rejected_features(engine)``: request fields that engine refuses while it speculates.
+    """
+
+    alpha_floor: float = 0.6
+    tokens_per_step_floor: float = 1.3
+    gain_floor: float = 1.15
+    short_output_tokens: int = 64
+    holdback: float = 0.0
+    fallback: bool = True
+    probing: ProbingSettings = field(default_factory=ProbingSettings)
+    rejected_features: Callable[[str | None], frozenset[str]] = lambda _engine: frozenset()
+
+
+class ThresholdPolicy:
+    """The same object decides in the gateway and in the simulator. Its only state is which categories are being
+    probed.
+    """
+
+    def __init__(self, settings: ThresholdSettings, evidence: Evidence, gain: Gain | None = None) -> None:
+        self.settings = settings
+        self._evidence = evidence
+        self.gain = gain
+        self._probing = Probing(settings.probing)
+
+    def decide(
+        self, fleet: FleetView, shape: RequestShape, now: float, draw: float, avoid: Collection[str] = ()
+    ) -> Decision:
+        """Choose a node for a request.
+
+        ``draw`` is one uniform number in [0, 1): it decides the holdback and every tie. ``avoid`` names nodes already
+        tried. Raises ``UnknownModel``, ``AllFull`` or ``NothingUsable``.
+        """
+        serving = fleet.serving(shape.model)
+        if serving is None:
+            raise UnknownModel(f"no node of this fleet serves the model {shape.model!r}", param="model")
+        speculative, standard = serving
+        chosen: NodeState | None = None
+        if shape.pinned_pool is not None:
+            reason = Reason.PINNED
+            pinned_to = speculative if shape.pinned_pool is Pool.SPECULATIVE else standard
+            chosen = least_loaded(pinned_to, shape.sequences, draw, avoid)
+        else:
+            reason, eligible = self._assess(speculative, shape)
+            if reason is Reason.SPECULATIVE:
+                held_back, draw_left = split_draw(draw, self.settings.holdback)
+                chosen = least_loaded(eligible, shape.sequences, draw_left, avoid)
+                if chosen is None:
+                    reason = closed_because(eligible)
+                elif held_back:
+                    comparison = least_loaded(standard, shape.sequences, draw_left, avoid)
+                    if comparison is not None:
+                        reason, chosen = Reason.HOLDBACK, comparison
+            elif reason in _ACCEPTANCE and self._probing.due(shape.model, shape.category, now):
+                chosen = least_loaded(eligible, shape.sequences, draw, avoid)
+                if chosen is not None:
+                    reason = Reason.PROBE
+                    self._probing.started(shape.model, shape.category, now)
+            if chosen is None:
+                chosen = least_loaded(standard, shape.sequences, draw, avoid)
+        if chosen is None and self.settings.fallback:
+            chosen = fallback_node(speculative + standard, shape.sequences, draw, avoid)
+            reason = Reason.FALLBACK
+        if chosen is None:
+            raise nothing_left(speculative + standard, shape.model)
+        return Decision(chosen.name, chosen.pool, reason, fleet.version, draw, now)
+
+    def finished(self, decision: Decision, shape: RequestShape) -> None:
+        """A request that this policy placed has ended."""
+        if decision.reason is Reason.PROBE:
+            self._probing.finished(shape.model, shape.category)
+
+    def request_reason(
+        self, shape: RequestShape, speculator: Speculator, engine: str | None, evidence: Evidence
+    ) -> Reason:
+        """``SPECULATIVE``, or the first condition on the request itself that fails under this speculator.
+
+        Acceptance comes last: a request that fails it has met every other condition, so it can serve as a probe.
+        """
+        settings = self.settings
+        if shape.features and not shape.features.isdisjoint(settings.rejected_features(engine)):
+            return Reason.REJECTED_FEATURE
+        if shape.traffic_class is TrafficClass.BULK:
+            return Reason.BULK
+        if is_short(shape.output_limit, evidence.median_output_tokens(shape.category), settings.short_output_tokens):
+            return Reason.SHORT_OUTPUT
+        if not self._accepted(evidence.estimate(shape.model, speculator, shape.category), speculator):
+            return Reason.BELOW_FLOOR
+        return Reason.SPECULATIVE
+
+    def below_gain(self, shape: RequestShape, speculator: Speculator, occupancy: int, evidence: Evidence) -> bool:
+        """Whether a profile predicts too little gain for one more request at this occupancy. Without a profile: no."""
+        if self.gain is None:
+            return False
+        estimate = evidence.estimate(shape.model, speculator, shape.category)
+        predicted = self.gain(shape.model, speculator, estimate, occupancy)
+        return predicted is not None and predicted <= self.settings.gain_floor
+
+    def _accepted(self, estimate: AcceptanceEstimate, speculator: Speculator) -> bool:
+        if speculator.kind is SpeculatorKind.NGRAM:
+            tokens = estimate.tokens_per_step
+            return tokens is None or tokens > self.settings.tokens_per_step_floor
+        alpha = estimate.alpha
+        return alpha is None or alpha > self.settings.alpha_floor
+
+    def _assess(self, groups: tuple[ReplicaGroup, ...], shape: RequestShape) -> tuple[Reason, tuple[ReplicaGroup, ...]]:
+        """The verdict on a request and the groups it holds for: the best verdict that any group's speculator allows."""
+        best, best_rank = Reason.NO_SPECULATOR, 0
+        found: tuple[ReplicaGroup, ...] = ()
+        for group in groups:
+            speculator = group.speculator
+            if speculator is None:
+                continue
+            reason = self.request_reason(shape, speculator, group.engine, self._evidence)
+            if reason is Reason.SPECULATIVE and self.gain is not None:
+                least = group.open.least()
+                if least is not None and self.below_gain(shape, speculator, least[1][0].occupancy, self._evidence):
+                    reason = Reason.BELOW_GAIN
+            rank = _RANK[reason]
+            if rank > best_rank:
+                best, best_rank, found = reason, rank, (group,)
+            elif rank == best_rank:
+                found += (group,)
+        return best, found
+
+
+_RANK = {
+    reason: rank
+    for rank, reason in enumerate(
+        (
+            Reason.NO_SPECULATOR,
+            Reason.REJECTED_FEATURE,
+            Reason.BULK,
+            Reason.SHORT_OUTPUT,
+            Reason.BELOW_FLOOR,
+            Reason.BELOW_GAIN,
+            Reason.SPECULATIVE,
+        )
+    )
+}
+_ACCEPTANCE = frozenset({Reason.BELOW_FLOOR, Reason.BELOW_GAIN})
+
+
+def split_draw(draw: float, share: float) -> tuple[bool, float]:
+    """Use one uniform draw twice: whether it falls into ``share``, and what is left of it, uniform in [0, 1) again."""
+    if draw < share:
+        return True, draw / share
+    return False, (draw - share) / (1.0 - share)
+
+
+def is_short(output_limit: int | None, median_output_tokens: int | None, short_output_tokens: int) -> bool:
+    """Whether the answer will be short: by the client's limit, or by what the category's answers usually are. Unknown
+    is not.
+    """
+    if output_limit is not None and output_limit < short_output_tokens:
+        return True
+    return median_output_tokens is not None and median_output_tokens < short_output_tokens
+
+
+def least_loaded(
+    groups: tuple[ReplicaGroup, ...], sequences: int, draw: float, avoid: Collection[str] = ()
+) -> NodeState | None:
+    """The least loaded open node with room for ``sequences``, ties by ``draw``; ``None`` when there is none."""
+    if len(groups) == 1:
+        least = groups[0].open.least()
+        if least is None:
+            return None
+        tied = least[1]
+    else:
+        tied = _tied([group.open for group in groups])
+        if not tied:
+            return None
+    chosen = tied[int(draw * len(tied))]
+    if chosen.has_room(sequences) and (not avoid or chosen.name not in avoid):
+        return chosen
+    # Rare: a request of several sequences, or a second try. Only then are the others looked at.
+    return _pick([node for group in groups for node in group.open if node.has_room(sequences)], draw, avoid)
+
+
+def fallback_node(
+    groups: tuple[ReplicaGroup, ...], sequences: int, draw: float, avoid: Collection[str] = ()
+) -> NodeState | None:
+    """Any usable node with room under its own limit, ceiling or not: open ones first, then the least loaded spare one."""
+    for fitting in (
+        [node for group in groups for node in group.open if node.fits(sequences)],
+        [node for group in groups for node in group.spare if node.fits(sequences)],
+    ):
+        chosen = _pick(fitting, draw, avoid)
+        if chosen is not None:
+            return chosen
+    return None
+
+
+def _tied(indexes: list[LoadIndex[NodeState]]) -> list[NodeState]:
+    lowest = float("inf")
+    tied: list[NodeState] = []
+    for index in indexes:
+        least = index.least()
+        if least is None:
+            continue
+        load, members = least
+        if load < lowest:
+            lowest, tied = load, members
+        elif load == lowest:
+            tied = tied + members
+    return tied
+
+
+def _pick(nodes: list[NodeState], draw: float, avoid: Collection[str]) -> NodeState | None:
+    nodes = [node for node in nodes if node.name not in avoid]
+    if not nodes:
+        return None
+    lowest = min(node.load for node in nodes)
+    tied = [node for node in nodes if node.load == lowest]
+    return tied[int(draw * len(tied))]
+
+
+def closed_because(groups: tuple[ReplicaGroup, ...]) -> Reason:
+    """Why none of these speculative groups has an open node: the first of saturated, stale, draining, full, unhealthy
+    that occurs.
+    """
+    reasons = {reason_closed(node.facts()) for group in groups for node in group.members}
+    for reason in (Reason.SATURATED, Reason.STALE, Reason.DRAINING, Reason.FULL, Reason.UNHEALTHY):
+        if reason in reasons:
+            return reason
+    return Reason.SATURATED  # open, but without room for all sequences of this request under the ceiling
+
+
+def reason_closed(facts: NodeFacts) -> Reason | None:
+    """Why a node takes no request of its pool; ``None`` when it takes them."""
+    if not facts.healthy:
+        return Reason.UNHEALTHY
+    if facts.draining:
+        return Reason.DRAINING
+    if facts.refusing or facts.occupancy >= facts.limit:
+        return Reason.FULL if facts.pool is Pool.STANDARD or not facts.saturated else Reason.SATURATED
+    if facts.pool is Pool.STANDARD:
+        return None
+    if facts.speculator is None:
+        return Reason.NO_SPECULATOR
+    if not facts.fresh:
+        return Reason.STALE
+    return Reason.SATURATED if facts.saturated else None
+
+
+def nothing_left(groups: tuple[ReplicaGroup, ...], model: str) -> AllFull | NothingUsable:
+    """The error for a request that no node can take: full is worth another try soon, unreachable is not."""
+    nodes = [node for group in groups for node in group.members]
+    if any(node.healthy and not node.draining for node in nodes):
+        return AllFull(f"every node that serves {model!r} is at its limit; try again shortly", retry_after_s=1)
+    return NothingUsable(f"none of the {len(nodes)} nodes that serve {model!r} can be reached", retry_after_s=5)

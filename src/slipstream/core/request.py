@@ -1,0 +1,45 @@
+"""What routing knows of a request, and what became of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+__all__ = ["Pool", "RequestShape", "TrafficClass"]
+
+
+class Pool(StrEnum):
+    """The two kinds of node. A standard node is not a speculative node with zero draft tokens: that is 7–25 % slower."""
+
+    SPECULATIVE = "speculative"
+    STANDARD = "standard"
+
+
+class TrafficClass(StrEnum):
+    """Who waits for the answer: a person (latency counts) or a job (throughput counts)."""
+
+    INTERACTIVE = "interactive"
+    BULK = "bulk"
+
+
+@dataclass(frozen=True, slots=True)
+class RequestShape:
+    """All that a routing policy may know of a request. It carries no text and no HTTP.
+
+    ``model`` as the client spelled it. ``category`` one of the configured names. ``sequences`` is ``n`` (or
+    ``best_of``) times the number of prompts, at least 1: what the request adds to a node's occupancy. ``output_limit``
+    is the least of the token limits the client set, ``None`` when it set none. ``features`` are the request fields
+    present that a speculative engine may reject (``min_p``, ``logit_bias``). ``pinned_pool`` is the pool that
+    configuration or an operator fixed for it, ``None`` when routing is free. ``prompt_characters`` is the length of
+    the prompt's text, ``None`` when unknown.
+    """
+
+    model: str
+    category: str
+    traffic_class: TrafficClass = TrafficClass.INTERACTIVE
+    sequences: int = 1
+    output_limit: int | None = None
+    streamed: bool = False
+    prompt_characters: int | None = None
+    features: frozenset[str] = frozenset()
+    pinned_pool: Pool | None = None
