@@ -1,0 +1,188 @@
+"""The fleet's memory of acceptance."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import TypeAlias, TypeVar
+
+from slipstream.core.acceptance.attribution import Attribution, AttributionWindow
+from slipstream.core.acceptance.counters import CounterDelta
+from slipstream.core.acceptance.estimate import (
+    AcceptanceEstimate,
+    attributed_estimate,
+    blended_estimate,
+    measured_estimate,
+    prior_estimate,
+)
+from slipstream.core.acceptance.evidence import HALF_LIFE, NO_EVIDENCE
+from slipstream.core.acceptance.node_record import NodeRecord
+from slipstream.core.acceptance.prior import AcceptancePrior
+from slipstream.core.acceptance.sample import SpeculationSample, always_proposes, steps_of
+from slipstream.core.node import SpeculativeCounters, Speculator
+
+__all__ = ["AcceptanceBook", "AcceptanceKey"]
+
+_Key = TypeVar("_Key")
+_Value = TypeVar("_Value")
+
+
+AcceptanceKey: TypeAlias = tuple[str, str, str]
+"""(model, speculator fingerprint, category)."""
+
+
+class AcceptanceBook:
+    """Evidence per (model, speculator, category) and per node, and the estimates made of it.
+
+    Estimates change only when evidence comes in; ``version`` counts those changes. ``prior`` is what is believed
+    before, ``half_life`` (seconds) how fast evidence fades. At most ``max_keys`` keys and as many nodes are
+    remembered: beyond that, the one longest without evidence is forgotten.
+    """
+
+    __slots__ = (
+        "_attributions",
+        "_estimates",
+        "_nodes",
+        "half_life",
+        "max_keys",
+        "prior",
+        "version",
+    )
+
+    def __init__(self, prior: AcceptancePrior, *, half_life: float = HALF_LIFE, max_keys: int = 4096) -> None:
+        self.prior = prior
+        self.half_life = half_life
+        self.max_keys = max_keys
+        self.version = 0
+        self._estimates: dict[AcceptanceKey, AcceptanceEstimate] = {}
+        self._attributions: dict[tuple[str, str], Attribution] = {}
+        self._nodes: dict[str, NodeRecord] = {}
+
+    def estimate(self, model: str, speculator: Speculator, category: str) -> AcceptanceEstimate:
+        """What is known of the acceptance of ``category``: never fails, the prior stands in. A dictionary look-up."""
+        key = (model, speculator.fingerprint, category)
+        try:
+            return self._estimates[key]
+        except KeyError:
+            estimate = prior_estimate(category, self.prior, speculator)
+            self._remember(key, estimate)
+            return estimate
+
+    def credit(
+        self, model: str, speculator: Speculator, category: str, node: str, sample: SpeculationSample, now: float
+    ) -> bool:
+        """Take in a finished request; ``now`` in seconds.
+
+        False when the sample says nothing: impossible, or its steps can not be told (see ``steps_of``).
+        """
+        record = self._nodes.get(node) or self._node(node)
+        steps = steps_of(sample, speculator, record.verify_steps_per_drafted)
+        if steps is None:
+            return False
+        half_life = self.half_life
+        record.evidence = record.evidence.credited(sample, steps, now, half_life)
+        key = (model, speculator.fingerprint, category)
+        known = self._estimates.pop(key, None)
+        evidence = (NO_EVIDENCE if known is None else known.evidence).credited(sample, steps, now, half_life)
+        if known is not None and known.source == "attributed" and evidence.requests < self.prior.requests:
+            estimate = replace(known, evidence=evidence)
+        else:
+            estimate = blended_estimate(category, self.prior, speculator, evidence)
+        self._remember(key, estimate)
+        self.version += 1
+        return True
+
+    def observe(self, node: str, counters: SpeculativeCounters, now: float) -> CounterDelta | None:
+        """Take in a reading of a node's counters. Returns what happened since the last, ``None`` when nothing is known
+        of it."""
+        record = self._nodes.get(node) or self._node(node)
+        delta = record.observe(counters, now, self.half_life)
+        if delta is not None:
+            self.version += 1
+        return delta
+
+    def attribute(
+        self,
+        model: str,
+        speculator: Speculator,
+        node: str,
+        delta: CounterDelta,
+        sequence_seconds: Mapping[str, float],
+        now: float,
+    ) -> bool:
+        """Split what a node did over the categories in flight; for engines that say nothing per request.
+
+        ``sequence_seconds`` is, by category, the time its sequences were in flight on ``node`` during ``delta``,
+        summed over them. Foreign traffic, where known, goes in under a name of its own. A category with enough
+        per-request evidence keeps that. Returns True when an estimate changed.
+        """
+        steps = delta.verify_steps if always_proposes(speculator) else delta.decode_steps
+        if steps is None or delta.accepted is None or delta.drafted is None:
+            return False
+        attribution = self._attribution(model, speculator)
+        window = AttributionWindow(delta.drafted, delta.accepted, steps, sequence_seconds)
+        if not attribution.add(node, window, delta.seconds, now):
+            return False
+        k = self.prior.draft_length(speculator)
+        believed = {name: self.prior.tokens_per_step(name, speculator, k) - 1.0 for name in attribution.categories}
+        changed = False
+        for category, ratio in attribution.solve(believed).items():
+            known = self.estimate(model, speculator, category)
+            if ratio is None or known.requests >= self.prior.requests:
+                continue
+            key = (model, speculator.fingerprint, category)
+            del self._estimates[key]
+            self._remember(key, attributed_estimate(ratio, speculator, attribution.drafted_per_step, known.evidence))
+            changed = True
+        if changed:
+            self.version += 1
+        return changed
+
+    def node_estimate(self, node: str) -> AcceptanceEstimate | None:
+        """What a node shows over all its categories, without a prior; ``None`` for a node never heard of.
+
+        From its requests where they said anything, else from its counters, which have no intervals.
+        """
+        record = self._nodes.get(node)
+        return record.estimate() if record is not None else None
+
+    def category_estimate(self, category: str) -> AcceptanceEstimate:
+        """``category`` over all models and speculators, from per-request evidence alone; every figure ``None`` without
+        any."""
+        evidence = NO_EVIDENCE
+        for (_, _, name), estimate in self._estimates.items():
+            if name == category:
+                evidence = evidence.merged(estimate.evidence, self.half_life)
+        return measured_estimate(evidence)
+
+    def estimates(self) -> Iterator[tuple[AcceptanceKey, AcceptanceEstimate]]:
+        """Every estimate held, for reports. The book must not change meanwhile."""
+        return iter(self._estimates.items())
+
+    def forget_node(self, node: str) -> None:
+        """Drop what is kept per node, for one that left the fleet. What its requests said of their categories stays."""
+        self._nodes.pop(node, None)
+        for attribution in self._attributions.values():
+            attribution.forget_node(node)
+
+    def _node(self, node: str) -> NodeRecord:
+        record = self._nodes[node] = NodeRecord()
+        _trim(self._nodes, self.max_keys)
+        return record
+
+    def _remember(self, key: AcceptanceKey, estimate: AcceptanceEstimate) -> None:
+        self._estimates[key] = estimate
+        _trim(self._estimates, self.max_keys)
+
+    def _attribution(self, model: str, speculator: Speculator) -> Attribution:
+        key = (model, speculator.fingerprint)
+        attribution = self._attributions.pop(key, None) or Attribution(half_life=self.half_life)
+        self._attributions[key] = attribution
+        _trim(self._attributions, self.max_keys)
+        return attribution
+
+
+def _trim(mapping: dict[_Key, _Value], limit: int) -> None:
+    # Keys are put back at the end as evidence comes in, so the first is the one longest without.
+    if len(mapping) > limit:
+        del mapping[next(iter(mapping))]

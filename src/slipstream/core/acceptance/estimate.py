@@ -1,0 +1,197 @@
+"""What is known about the acceptance of something: figures, how sure they are, and what they rest on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from slipstream.core.acceptance.evidence import NO_EVIDENCE, Evidence, Ratio
+from slipstream.core.acceptance.measures import (
+    DraftAcceptanceRatio,
+    MeanAcceptanceLength,
+    PerTokenAcceptance,
+    ProposingShare,
+    TokensPerStep,
+    alpha_of,
+    mean_acceptance_length_from_counts,
+    mean_acceptance_length_of,
+    tokens_per_step_of,
+)
+from slipstream.core.acceptance.prior import AcceptancePrior
+from slipstream.core.acceptance.sample import always_proposes
+from slipstream.core.acceptance.student import t_quantile_97_5
+from slipstream.core.node import Speculator
+
+__all__ = [
+    "AcceptanceEstimate",
+    "Interval",
+    "Source",
+    "attributed_estimate",
+    "blended_estimate",
+    "measured_estimate",
+    "prior_estimate",
+]
+
+Interval: TypeAlias = tuple[float, float]
+"""Lower and upper end of a 95 % interval."""
+
+Source: TypeAlias = Literal["prior", "blended", "measured", "attributed", "counters"]
+"""What an estimate rests on.
+
+``prior``: belief alone, evidence is too thin. ``blended``: per-request evidence and prior. ``measured``: per-request
+evidence alone. ``attributed``: a node's counters, split over categories. ``counters``: a node's counters, not split.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class AcceptanceEstimate:
+    """An estimate as of the last evidence; time alone never changes it.
+
+    ``tau`` (1..K+1), ``alpha`` (0..1, for the draft length ``k`` beside it), ``tokens_per_step`` (1..K+1) and
+    ``proposing_share`` (0..1) are ``None`` when unknown. ``k`` is the mean draft length of the steps measured, so not
+    always whole. The two ratios are the evidence's own, without the prior, and give the intervals: ``None`` where
+    there is none, or while the prior holds alone. ``evidence`` holds the sums they came from.
+    """
+
+    source: Source
+    tau: MeanAcceptanceLength | None
+    alpha: PerTokenAcceptance | None
+    k: float | None
+    tokens_per_step: TokensPerStep | None
+    proposing_share: ProposingShare | None
+    accepted_per_verify_step: Ratio | None
+    accepted_per_decode_step: Ratio | None
+    evidence: Evidence
+
+    @property
+    def tau_interval(self) -> Interval | None:
+        """95 % interval of ``tau``, the request as the unit; ``None`` below two effective requests or without evidence.
+
+        It rests on the evidence alone, widened where needed to hold the blended figure: a prior adds no certainty.
+        """
+        return _interval(self.accepted_per_verify_step, self.tau, self.k)
+
+    @property
+    def alpha_interval(self) -> Interval | None:
+        """95 % interval of ``alpha``: the ends of ``tau_interval`` at the same draft length."""
+        ends = self.tau_interval
+        if ends is None or self.k is None:
+            return None
+        return alpha_of(ends[0], self.k), alpha_of(ends[1], self.k)
+
+    @property
+    def tokens_per_step_interval(self) -> Interval | None:
+        """95 % interval of ``tokens_per_step``, made like ``tau_interval``."""
+        return _interval(self.accepted_per_decode_step, self.tokens_per_step, self.k)
+
+    @property
+    def draft_acceptance_ratio(self) -> DraftAcceptanceRatio | None:
+        """Accepted over drafted tokens of the evidence, 0..1. Not ``alpha``. ``None`` when nothing was drafted."""
+        drafted = self.evidence.drafted
+        return DraftAcceptanceRatio(self.evidence.accepted / drafted) if drafted > 0.0 else None
+
+    @property
+    def requests(self) -> int:
+        """Requests that ever gave evidence."""
+        return self.evidence.requests
+
+    @property
+    def effective_requests(self) -> float:
+        """As many equally long, equally recent requests would say as much on ``tau``; 0 without evidence."""
+        ratio = self.accepted_per_verify_step
+        return ratio.effective_requests if ratio is not None else 0.0
+
+
+def measured_estimate(evidence: Evidence, source: Source = "measured") -> AcceptanceEstimate:
+    """What the evidence says by itself; every figure it says nothing on is ``None``."""
+    tau = mean_acceptance_length_from_counts(evidence.accepted, evidence.verify)
+    k = evidence.drafted / evidence.verify if tau is not None else None
+    return _estimate(source, tau, k, evidence.verify, evidence.decode, evidence)
+
+
+def prior_estimate(
+    category: str, prior: AcceptancePrior, speculator: Speculator, evidence: Evidence = NO_EVIDENCE
+) -> AcceptanceEstimate:
+    """What is believed of ``category``. ``evidence``, too thin to be used, is kept for its sums."""
+    k = _draft_length(evidence, prior, speculator)
+    alpha = prior.alpha(category)
+    tau = mean_acceptance_length_of(alpha, k)
+    tokens_per_step = prior.tokens_per_step(category, speculator, k)
+    share = prior.proposing_share(speculator, k)
+    return AcceptanceEstimate("prior", tau, PerTokenAcceptance(alpha), k, tokens_per_step, share, None, None, evidence)
+
+
+def blended_estimate(
+    category: str, prior: AcceptancePrior, speculator: Speculator, evidence: Evidence
+) -> AcceptanceEstimate:
+    """The evidence with the prior blended in as ``prior.requests`` requests of the mean length seen.
+
+    Below that many requests of evidence, ever, the prior holds alone.
+    """
+    if evidence.requests < prior.requests:
+        return prior_estimate(category, prior, speculator, evidence)
+    k = _draft_length(evidence, prior, speculator)
+    believed = mean_acceptance_length_of(prior.alpha(category), k)
+    believed_share = prior.proposing_share(speculator, k)
+    # A request of belief is as long as the mean request seen.
+    length = prior.requests / evidence.weight
+    verify = length * evidence.verify
+    decode = length * evidence.decode
+    # Nothing ever proposed says much about how often, and nothing about how long an acceptance would be.
+    tau = mean_acceptance_length_from_counts(evidence.accepted + verify * (believed - 1.0), evidence.verify + verify)
+    proposing = evidence.verify + decode * believed_share
+    return _estimate("blended", tau or believed, k, proposing, evidence.decode + decode, evidence)
+
+
+def attributed_estimate(
+    ratio: Ratio, speculator: Speculator, k: float | None, evidence: Evidence
+) -> AcceptanceEstimate:
+    """What a split of node counters says of a category: ``ratio`` tokens accepted per decode step, at mean draft
+    length ``k``.
+
+    How often a speculator that does not always propose did so for this category can not be told, so neither can
+    ``tau``.
+    """
+    tokens_per_step = TokensPerStep(1.0 + ratio.value)
+    if not always_proposes(speculator) or k is None or k <= 0.0:
+        return AcceptanceEstimate("attributed", None, None, None, tokens_per_step, None, None, ratio, evidence)
+    tau = MeanAcceptanceLength(tokens_per_step)
+    share = ProposingShare(1.0)
+    return AcceptanceEstimate("attributed", tau, alpha_of(tau, k), k, tokens_per_step, share, ratio, ratio, evidence)
+
+
+def _estimate(
+    source: Source,
+    tau: MeanAcceptanceLength | None,
+    k: float | None,
+    proposing: float,
+    steps: float,
+    evidence: Evidence,
+) -> AcceptanceEstimate:
+    share = ProposingShare(min(1.0, proposing / steps)) if steps > 0.0 else None
+    return AcceptanceEstimate(
+        source,
+        tau,
+        alpha_of(tau, k) if tau is not None and k is not None and k > 0.0 else None,
+        k,
+        tokens_per_step_of(tau if tau is not None else 1.0, share) if share is not None else None,
+        share,
+        evidence.accepted_per_verify_step(),
+        evidence.accepted_per_decode_step(),
+        evidence,
+    )
+
+
+def _draft_length(evidence: Evidence, prior: AcceptancePrior, speculator: Speculator) -> float:
+    return evidence.drafted / evidence.verify if evidence.verify > 0.0 else prior.draft_length(speculator)
+
+
+def _interval(ratio: Ratio | None, figure: float | None, k: float | None) -> Interval | None:
+    if ratio is None or ratio.error is None or figure is None:
+        return None
+    half_width = t_quantile_97_5(ratio.effective_requests - 1.0) * ratio.error
+    low = max(1.0, 1.0 + ratio.value - half_width)
+    high = 1.0 + ratio.value + half_width
+    if k is not None:
+        high = min(high, k + 1.0)
+    return min(low, figure), max(high, figure)
