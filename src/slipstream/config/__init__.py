@@ -1,1 +1,9 @@
+"""The only reader of configuration files: YAML in, frozen sections out, or every problem with its line."""
 
+from slipstream.config.loading import load, parse
+from slipstream.config.reference import json_schema
+from slipstream.config.schema import FleetConfig
+from slipstream.config.specs import category_rules, node_specs, prior_alphas
+from slipstream.config.values import Address
+
+__all__ = ["Address", "FleetConfig", "category_rules", "json_schema", "load", "node_specs", "parse", "prior_alphas"]

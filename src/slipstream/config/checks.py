@@ -1,0 +1,144 @@
+"""What no single key can know: names used twice, references to nothing, keys that would have no effect.
+
+The checks read plain data, not sections, so that they report even when something else in the file is wrong. Values
+of the wrong type are left to the sections.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from pydantic import ValidationError
+
+from slipstream.config.document import Path
+from slipstream.config.schema import DEFAULT_CATEGORIES, FleetConfig, Secret
+from slipstream.config.values import Address, clash, is_loopback, node_url, parse_address
+from slipstream.core.errors import ConfigProblem
+from slipstream.core.node import DEFAULT_CEILING
+
+__all__ = ["check"]
+
+Report = Callable[[Path, str, str], ConfigProblem]
+
+
+def check(data: object, report: Report) -> Iterator[ConfigProblem]:
+    """Every problem between keys; ``report`` makes one from a path, what was found and what is allowed."""
+    yield from _listeners(data, report)
+    yield from _nodes(data, report)
+    yield from _category_references(data, report)
+    yield from _hysteresis(data, report)
+    yield from _intervals(data, report)
+
+
+def _at(data: object, *path: str | int) -> object:
+    """The value at a path; ``None`` when something on the way is missing or no container."""
+    for part in path:
+        match data:
+            case dict():
+                data = data.get(part)
+            case list() if isinstance(part, int):
+                data = data[part]
+            case _:
+                return None
+    return data
+
+
+def _entries(data: object, key: str) -> list[object]:
+    found = _at(data, key)
+    return found if isinstance(found, list) else []
+
+
+def _listeners(data: object, report: Report) -> Iterator[ConfigProblem]:
+    gateway, admin = (_address(data, section) for section in ("gateway", "admin"))
+    if admin is None:
+        return
+    path = ("admin", "listen")
+    if gateway is not None and clash(gateway, admin):
+        yield report(path, f"port {admin.port}, where the gateway listens too", "an address of its own")
+    if not is_loopback(admin.host):
+        allowed = "an address on loopback such as 127.0.0.1:8081, because the admin API has no authentication"
+        yield report(path, f'"{admin.host}"', allowed)
+
+
+def _address(data: object, section: str) -> Address | None:
+    """Where a section listens; ``None`` when the section itself refuses the value."""
+    given = _at(data, section, "listen")
+    try:
+        return parse_address(getattr(FleetConfig.model_construct(), section).listen if given is None else str(given))
+    except ValueError:
+        return None
+
+
+def _nodes(data: object, report: Report) -> Iterator[ConfigProblem]:
+    nodes = _entries(data, "nodes")
+    first: dict[tuple[str, str], int] = {}
+    for index in range(len(nodes)):
+        for key in ("name", "url"):
+            value = _identity(key, _at(nodes, index, key))
+            seen = first.setdefault((key, value), index) if value is not None else index
+            if seen != index:
+                yield report(("nodes", index, key), f'"{value}", as in nodes[{seen}]', f"a {key} of its own")
+        for key in ("ceiling", "speculator"):
+            if _at(nodes, index, "pool") == "standard" and _at(nodes, index, key) is not None:
+                found = "a key without effect in the standard pool"
+                yield report(("nodes", index, key), found, "to leave it out; max_in_flight limits any node")
+        if (secret := _at(nodes, index, "api_key")) is not None:
+            yield from _api_key(secret, ("nodes", index, "api_key"), report)
+
+
+def _identity(key: str, value: object) -> str | None:
+    """What two nodes may not share; ``None`` when the section itself refuses the value."""
+    if not isinstance(value, str):
+        return None
+    try:
+        return node_url(value) if key == "url" else value
+    except ValueError:
+        return None
+
+
+def _api_key(data: object, path: Path, report: Report) -> Iterator[ConfigProblem]:
+    try:
+        secret = Secret.model_validate(data)
+    except ValidationError:
+        return  # the section says so itself
+    try:
+        secret.reveal()
+    except ValueError as error:
+        yield report((*path, "file" if secret.env is None else "env"), "no usable key", str(error))
+
+
+def _category_references(data: object, report: Report) -> Iterator[ConfigProblem]:
+    own = _at(data, "categories")
+    known = {*DEFAULT_CATEGORIES, *(own if isinstance(own, dict) else ())}
+    pins = _at(data, "routing", "pins")
+    rules = _entries(data, "category_rules")
+    named: list[tuple[Path, object]] = [(("default_category",), _at(data, "default_category"))]
+    named += [(("routing", "pins", name), name) for name in (pins if isinstance(pins, dict) else ())]
+    named += [(("category_rules", i, "category"), _at(rules, i, "category")) for i in range(len(rules))]
+    for path, name in named:
+        if isinstance(name, str) and name not in known:
+            yield report(path, f'the unknown category "{name}"', f"one of {', '.join(sorted(known))}")
+
+
+def _hysteresis(data: object, report: Report) -> Iterator[ConfigProblem]:
+    hysteresis = _at(data, "pools", "speculative", "hysteresis")
+    ceilings: list[tuple[Path, object]] = [
+        (("pools", "speculative", "ceiling"), _at(data, "pools", "speculative", "ceiling") or DEFAULT_CEILING)
+    ]
+    ceilings += [
+        (("nodes", i, "ceiling"), _at(data, "nodes", i, "ceiling")) for i in range(len(_entries(data, "nodes")))
+    ]
+    for path, ceiling in ceilings:
+        if isinstance(ceiling, int) and isinstance(hysteresis, int) and 1 <= ceiling <= hysteresis:
+            yield report(path, str(ceiling), f"more than the hysteresis, {hysteresis}")
+
+
+def _intervals(data: object, report: Report) -> Iterator[ConfigProblem]:
+    default = FleetConfig.model_construct().control
+    interval = _at(data, "control", "poll_interval_s")
+    stale = _at(data, "control", "stale_after_s")
+    interval = default.poll_interval_s if interval is None else interval
+    stale = default.stale_after_s if stale is None else stale
+    if isinstance(interval, int | float) and isinstance(stale, int | float) and 0 < stale <= interval:
+        found = f"{stale}, not more than the {interval} of poll_interval_s"
+        yield report(("control", "stale_after_s"), found, "longer than the time between two polls")

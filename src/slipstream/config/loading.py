@@ -1,0 +1,174 @@
+"""From a file to a checked configuration: all problems at once, each with its place."""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Iterable
+from pathlib import Path as FilePath
+from types import UnionType
+from typing import Any, get_args, get_origin
+
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
+
+from slipstream.config.checks import check
+from slipstream.config.document import Document, Path, read_document
+from slipstream.config.schema import FleetConfig, Section
+from slipstream.core.errors import ConfigError, ConfigProblem
+
+__all__ = ["load", "parse"]
+
+_KINDS = {
+    "string_type": "text, in quotes",
+    "int_type": "a whole number",
+    "int_from_float": "a whole number",
+    "int_parsing": "a whole number",
+    "float_type": "a number",
+    "finite_number": "a finite number",
+    "bool_type": "true or false",
+    "tuple_type": "a list",
+    "dict_type": "keys with values",
+    "model_type": "keys with values",
+    "model_attributes_type": "keys with values",
+}
+
+
+def load(path: str | FilePath) -> FleetConfig:
+    """The configuration in a file. Raises ConfigError with every problem found."""
+    file = FilePath(path)
+    try:
+        text = file.read_text(encoding="utf-8")
+    except OSError as error:
+        found = error.strerror or str(error)
+        raise ConfigError((ConfigProblem(str(path), None, "", found, "a file that can be read"),)) from error
+    except UnicodeDecodeError as error:
+        line = error.object.count(b"\n", 0, error.start) + 1
+        raise ConfigError((ConfigProblem(str(path), line, "", "bytes that are not UTF-8", "UTF-8 text"),)) from error
+    return parse(text, str(path), file.parent)
+
+
+def parse(text: str, filename: str, directory: FilePath = FilePath()) -> FleetConfig:
+    """The configuration in a text. ``filename`` is for messages; files named in it are relative to ``directory``.
+
+    Raises ConfigError with every problem found. Secrets are looked up (and may be missing), never kept.
+    """
+    document, problems = read_document(text, filename)
+    data = _resolve_files(document.data, directory)
+    if not isinstance(data, dict):
+        raise ConfigError((*problems, document.problem((), _shown(data, ()), "keys with values")))
+    config = None
+    try:
+        config = FleetConfig.model_validate(data)
+    except ValidationError as error:
+        problems += [_problem(document, details) for details in error.errors(include_url=False) if not _echo(details)]
+    problems += check(data, document.problem)
+    if config is None or problems:
+        raise ConfigError(_in_order(problems))
+    return config
+
+
+def _in_order(problems: Iterable[ConfigProblem]) -> tuple[ConfigProblem, ...]:
+    """By line, each place once per complaint."""
+    return tuple(sorted(dict.fromkeys(problems), key=lambda problem: problem.line or 0))
+
+
+def _resolve_files(data: Any, directory: FilePath) -> Any:
+    """The data with key files made absolute, so that a configuration means the same wherever it is used."""
+    match data:
+        case {"nodes": list(nodes)}:
+            return data | {"nodes": [_resolve_file(node, directory) for node in nodes]}
+    return data
+
+
+def _resolve_file(node: Any, directory: FilePath) -> Any:
+    match node:
+        case {"api_key": {"file": str(file)} as key}:
+            return node | {"api_key": key | {"file": str((directory / file).absolute())}}
+    return node
+
+
+def _echo(details: ErrorDetails) -> bool:
+    """A list counts as too short when all its entries are refused; the entries' own problems are enough."""
+    return details["type"] == "too_short" and bool(details["input"])
+
+
+def _problem(document: Document, details: ErrorDetails) -> ConfigProblem:
+    path: Path = tuple(part for part in details["loc"] if part != "[key]")
+    match details["type"]:
+        case "missing":
+            return document.problem(path, "nothing, and the key is required", _description(path))
+        case "extra_forbidden":
+            return document.problem(path, *_unknown_key(path))
+        case "too_short":
+            return document.problem(path, "an empty list", "at least one entry")
+    return document.problem(path, _shown(details["input"], path), _allowed(details))
+
+
+def _allowed(details: ErrorDetails) -> str:
+    context = details.get("ctx", {})
+    match details["type"]:
+        case "literal_error" | "enum":
+            return f"one of {context['expected'].replace(' or ', ', ')}".replace("'", "")
+        case "greater_than_equal":
+            return f"at least {context['ge']:g}"
+        case "greater_than":
+            return f"more than {context['gt']:g}"
+        case "less_than_equal":
+            return f"at most {context['le']:g}"
+        case "string_pattern_mismatch":
+            return f"a name that matches {context['pattern']}"
+        case "value_error":
+            return str(context["error"])
+        case kind:
+            return _KINDS.get(kind, details["msg"])
+
+
+def _shown(value: object, path: Path) -> str:
+    """The value as it may be shown: short, and never a secret."""
+    if "api_key" in path or (isinstance(value, str) and "@" in value and path[-1:] == ("url",)):
+        return "a value that is not shown"
+    if isinstance(value, dict):
+        return "keys with values"
+    if isinstance(value, list):
+        return "a list"
+    if value is None:
+        return "nothing"
+    text = json.dumps(value, ensure_ascii=False, default=str)
+    return text if len(text) <= 80 else f"{text[:77]}…"
+
+
+def _section_at(path: Path) -> type[Section] | None:
+    """The section whose keys stand at ``path``; ``None`` when the path leads to something else."""
+    annotation: Any = FleetConfig
+    for part in path:
+        section = _as_section(annotation)
+        if section is None:
+            entries = get_args(annotation)
+            annotation = entries[0 if get_origin(annotation) is tuple else -1] if entries else None
+        else:
+            field = section.model_fields.get(str(part))
+            annotation = None if field is None else field.annotation
+    return _as_section(annotation)
+
+
+def _as_section(annotation: Any) -> type[Section] | None:
+    """``X`` and ``X | None`` as ``X`` when that is a section."""
+    choices = get_args(annotation) if isinstance(annotation, UnionType) else (annotation,)
+    return next((one for one in choices if isinstance(one, type) and issubclass(one, Section)), None)
+
+
+def _description(path: Path) -> str:
+    section = _section_at(path[:-1])
+    field = None if section is None else section.model_fields.get(str(path[-1]))
+    text = "a value" if field is None or field.description is None else field.description.rstrip(".")
+    return text[0].lower() + text[1:]
+
+
+def _unknown_key(path: Path) -> tuple[str, str]:
+    """What was found and what is allowed in place of a key that the section does not have."""
+    section = _section_at(path[:-1])
+    known = [] if section is None else list(section.model_fields)
+    near = difflib.get_close_matches(str(path[-1]), known, n=1)
+    found = f'an unknown key (did you mean "{near[0]}"?)' if near else "an unknown key"
+    return found, ", ".join(known) or "no keys here"

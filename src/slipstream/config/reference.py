@@ -1,0 +1,105 @@
+"""The JSON schema, and the reference page's tables made from it, so that neither can fall behind the sections."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from slipstream.config.schema import FleetConfig
+
+__all__ = ["Key", "json_schema", "keys", "tables"]
+
+
+class Key(NamedTuple):
+    """One key of the configuration. ``default`` is JSON text, ``required`` or ``left out``."""
+
+    name: str
+    kind: str
+    default: str
+    description: str
+
+
+def json_schema() -> dict[str, Any]:
+    """JSON schema (2020-12) of a configuration file, with a description on every key."""
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **FleetConfig.model_json_schema()}
+
+
+def keys() -> Iterator[Key]:
+    """Every key in the order of the sections, dotted; ``<name>`` is a name that the user chooses, ``[]`` an entry."""
+    schema = json_schema()
+    yield from _keys(schema, schema["$defs"], "")
+
+
+def _keys(section: dict[str, Any], definitions: dict[str, Any], prefix: str) -> Iterator[Key]:
+    required = section.get("required", [])
+    for name, field in section.get("properties", {}).items():
+        resolved, suffix = _resolve(field, definitions)
+        default = "required" if name in required else _default(field)
+        yield Key(
+            f"{prefix}{name}",
+            _kind(resolved, suffix),
+            default,
+            field.get("description") or resolved.get("description", ""),
+        )
+        yield from _keys(resolved, definitions, f"{prefix}{name}{suffix}.")
+
+
+def _resolve(field: dict[str, Any], definitions: dict[str, Any]) -> tuple[dict[str, Any], str]:
+    """The definition behind a field, and how a path goes into it."""
+    choices = [choice for choice in field.get("anyOf", [field]) if choice.get("type") != "null"]
+    target = choices[0]
+    if "$ref" in target:
+        return definitions[target["$ref"].rsplit("/", 1)[1]], ""
+    if "items" in target:
+        return _resolve(target["items"], definitions)[0], "[]"
+    inner = target.get("additionalProperties") or next(iter(target.get("patternProperties", {}).values()), None)
+    if isinstance(inner, dict):
+        return _resolve(inner, definitions)[0], ".<name>"
+    return target, ""
+
+
+def _kind(resolved: dict[str, Any], suffix: str) -> str:
+    if "enum" in resolved:
+        one = " or ".join(f"`{value}`" for value in resolved["enum"])
+    else:
+        words = {"object": "section", "string": "text", "integer": "whole number", "number": "number"}
+        one = words.get(resolved["type"], "`true` or `false`") + _limits(resolved)
+    return {"[]": f"list of: {one}", ".<name>": f"names, each with: {one}"}.get(suffix, one)
+
+
+def _limits(resolved: dict[str, Any]) -> str:
+    words = {"minimum": "at least", "exclusiveMinimum": "more than", "maximum": "at most"}
+    limits = [f"{word} {resolved[key]:g}" for key, word in words.items() if key in resolved]
+    return f", {', '.join(limits)}" if limits else ""
+
+
+def _default(field: dict[str, Any]) -> str:
+    default = field.get("default")
+    return "left out" if default is None else json.dumps(default)
+
+
+def tables() -> str:
+    """The tables of docs/reference/config.md, one a section, as Markdown."""
+    sections: dict[str, list[Key]] = {}
+    for key in keys():
+        section, _, name = key.name.rpartition(".")
+        sections.setdefault(section, []).append(key._replace(name=name))
+    return "\n".join(_table(section, entries) for section, entries in sections.items())
+
+
+def _table(section: str, entries: list[Key]) -> str:
+    heading = f"## `{section}`" if section else "## Top level"
+    rows = [f"| `{key.name}` | {key.kind} | {_cell(key.default)} | {key.description} |" for key in entries]
+    return "\n".join([heading, "", "| Key | Value | Default | Meaning |", "|---|---|---|---|", *rows, ""])
+
+
+def _cell(default: str) -> str:
+    if default in {"required", "left out"}:
+        return default
+    return "its own keys' defaults" if default.startswith("{") and len(default) > 2 else f"`{default}`"
+
+
+if __name__ == "__main__":
+    sys.stdout.write(tables())

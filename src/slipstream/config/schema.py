@@ -1,0 +1,313 @@
+"""The sections of a fleet's configuration. Descriptions are the reference: docs and JSON schema are made from them."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, model_validator
+
+from slipstream.config.values import Address, node_url, parse_address, secret_from_environment, secret_from_file
+from slipstream.core.acceptance.prior import DEFAULT_ALPHAS
+from slipstream.core.category import CategoryRule
+from slipstream.core.node import DEFAULT_CEILING
+from slipstream.core.request import Pool
+
+__all__ = [
+    "Admin",
+    "Category",
+    "CategoryRuleSection",
+    "Control",
+    "FleetConfig",
+    "Gateway",
+    "Log",
+    "Node",
+    "Pools",
+    "Routing",
+    "Secret",
+    "Section",
+    "SpeculativePool",
+    "StandardPool",
+    "Timeouts",
+]
+
+
+def _listen(text: str) -> str:
+    parse_address(text)
+    return text
+
+
+def _pattern(text: str) -> str:
+    try:
+        CategoryRule("any", pattern=text)
+    except ValueError as error:
+        raise ValueError(f"a regular expression in Python's syntax ({error})") from None
+    return text
+
+
+Share = Annotated[float, Field(ge=0, le=1)]
+Seconds = Annotated[float, Field(gt=0)]
+Count = Annotated[int, Field(ge=1)]
+PoolName = Annotated[Pool, Field(strict=False)]
+Listen = Annotated[str, AfterValidator(_listen)]
+NodeName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$")]
+CategoryName = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_-]{0,63}$")]
+
+
+class Section(BaseModel):
+    """Every section is frozen and refuses unknown keys; a section whose keys are all left out may be left empty."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False, hide_input_in_errors=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _empty(cls, data: object) -> object:
+        return {} if data is None else data
+
+
+class Timeouts(Section):
+    """How long the gateway waits, by what it waits for."""
+
+    connect_s: Seconds = Field(default=2.0, description="Seconds for a connection to a node.")
+    first_byte_streamed_s: Seconds = Field(default=120.0, description="Seconds until a streamed answer begins.")
+    first_byte_unstreamed_s: Seconds = Field(
+        default=600.0, description="Seconds until an answer that is not streamed begins."
+    )
+    idle_s: Seconds = Field(default=60.0, description="Seconds between two chunks of an answer.")
+    write_s: Seconds = Field(default=30.0, description="Seconds that a write to a node or a client may block.")
+
+
+class Gateway(Section):
+    """The data plane."""
+
+    listen: Listen = Field(default="127.0.0.1:8080", description="Address that clients connect to.")
+    max_body_bytes: Count = Field(default=32 * 1024 * 1024, description="Largest request body; longer ones get 413.")
+    max_header_bytes: Annotated[int, Field(ge=1024)] = Field(
+        default=32 * 1024, description="Most bytes of request line and headers together; more get 431."
+    )
+    retries: Annotated[int, Field(ge=0, le=10)] = Field(
+        default=2, description="Other nodes tried when one fails before the first byte of its answer."
+    )
+    timeouts: Timeouts = Field(default=Timeouts(), description="How long the gateway waits.")
+
+    @property
+    def address(self) -> Address:
+        """``listen`` in its parts."""
+        return parse_address(self.listen)
+
+
+class Admin(Section):
+    """Metrics, fleet, decisions and advice."""
+
+    listen: Listen = Field(default="127.0.0.1:8081", description="Address of the admin API; it must be on loopback.")
+
+    @property
+    def address(self) -> Address:
+        """``listen`` in its parts."""
+        return parse_address(self.listen)
+
+
+class Control(Section):
+    """The loop that asks the engines how they are."""
+
+    poll_interval_s: Annotated[float, Field(ge=0.01, le=60)] = Field(
+        default=0.1,
+        description="Seconds between two polls of a node; stretched where a poll costs the engine too much.",
+    )
+    poll_timeout_s: Annotated[float, Field(gt=0, le=60)] = Field(
+        default=1.0, description="Seconds after which a poll counts as failed."
+    )
+    stale_after_s: Seconds = Field(
+        default=1.0, description="Age in seconds of a node's last report from which it is not eligible for speculation."
+    )
+
+
+class SpeculativePool(Section):
+    """Nodes with a speculator, and when a request may use one."""
+
+    ceiling: Count = Field(
+        default=DEFAULT_CEILING, description="Sequences on a node from which it takes no new request."
+    )
+    alpha_floor: Share = Field(
+        default=0.6, description="Per-token acceptance a category must exceed, for draft models and trained heads."
+    )
+    tokens_per_step_floor: Annotated[float, Field(ge=1)] = Field(
+        default=1.3, description="Tokens per step a category must exceed, for n-gram speculators without a profile."
+    )
+    gain_floor: Annotated[float, Field(gt=0)] = Field(
+        default=1.15, description="Predicted speedup that must be exceeded, for n-gram speculators with a profile."
+    )
+    short_output_tokens: Annotated[int, Field(ge=0)] = Field(
+        default=64, description="A request limited to fewer output tokens is short and goes to the standard pool."
+    )
+    hysteresis: Annotated[int, Field(ge=0)] = Field(
+        default=0, description="A saturated node stays saturated until its occupancy is below the ceiling minus this."
+    )
+
+
+class StandardPool(Section):
+    """Nodes without a speculator. The pool has no keys of its own."""
+
+
+class Pools(Section):
+    """The two kinds of node."""
+
+    speculative: SpeculativePool = Field(
+        default=SpeculativePool(), description="When a request may use a speculative node."
+    )
+    standard: StandardPool = Field(default=StandardPool(), description="The standard pool; it has no keys.")
+
+
+class Routing(Section):
+    """How decisions are kept honest."""
+
+    holdback: Share = Field(
+        default=0.0,
+        description="Share of eligible requests sent to the standard pool at random, to measure whether speculation "
+        "helps; 0.05 is a good value.",
+    )
+    probe_share: Share = Field(
+        default=0.02,
+        description="Share of a below-floor category's requests that still speculate, so that it stays measured.",
+    )
+    probe_interval_s: Seconds = Field(
+        default=300.0, description="Seconds after which a below-floor category is probed even when it is rare."
+    )
+    fallback: bool = Field(
+        default=True, description="Whether any usable node may take a request when its own pool has none that can."
+    )
+    evidence_half_life_s: Seconds = Field(
+        default=600.0, description="Seconds after which measured acceptance counts half."
+    )
+    pins: dict[str, PoolName] = Field(
+        default_factory=dict, description="Categories whose requests always go to one pool, as category: pool."
+    )
+
+
+class Category(Section):
+    """A class of prompts with similar acceptance."""
+
+    prior_alpha: Share = Field(
+        default=0.6,
+        description="Per-token acceptance assumed until ten requests have been measured; it weighs ten requests.",
+    )
+
+
+DEFAULT_CATEGORIES = {name: Category(prior_alpha=alpha) for name, alpha in DEFAULT_ALPHAS.items()} | {
+    "translation": Category()
+}
+
+
+class CategoryRuleSection(Section):
+    """A sign by which a request's category is known. All conditions given must hold."""
+
+    category: str = Field(description="Category that a matching request gets.")
+    path: str | None = Field(default=None, description="Request path, `*` standing for any run of characters.")
+    model: str | None = Field(default=None, description="Model name, `*` standing for any run of characters.")
+    has_tools: bool | None = Field(default=None, description="Whether the request offers tools.")
+    response_format: str | None = Field(
+        default=None, description="Output the client fixed: `json_object`, `json_schema` or `grammar`, or with `*`."
+    )
+    min_characters: Count | None = Field(default=None, description="Least length of the last user message.")
+    pattern: Annotated[str, AfterValidator(_pattern)] | None = Field(
+        default=None, description="Regular expression found in the text, upper and lower case alike."
+    )
+    where: Literal["edges", "user", "system"] = Field(
+        default="edges",
+        description="The text that the pattern looks in: first and last lines of the last user message (edges), first and "
+        "last 2 KB of it (user), or of the system prompt (system).",
+    )
+
+    @model_validator(mode="after")
+    def _has_a_sign(self) -> CategoryRuleSection:
+        if not self.model_fields_set - {"category", "where"}:
+            raise ValueError("at least one condition; what no rule matches gets default_category")
+        return self
+
+
+class Secret(Section):
+    """A secret by reference. It is never written in the configuration itself."""
+
+    env: str | None = Field(default=None, description="Environment variable that holds the key.")
+    file: str | None = Field(default=None, description="File that holds the key, relative to the configuration file.")
+
+    @model_validator(mode="after")
+    def _one_source(self) -> Secret:
+        if (self.env is None) == (self.file is None):
+            raise ValueError("one of {env: NAME} and {file: PATH}")
+        return self
+
+    def reveal(self) -> str:
+        """The secret. Raises ``ValueError`` saying what is allowed when it is not there."""
+        return secret_from_environment(self.env) if self.env is not None else secret_from_file(self.file or "")
+
+
+class Node(Section):
+    """One engine endpoint."""
+
+    name: NodeName = Field(description="Unique name: letters, digits, dot, dash and underscore.")
+    url: Annotated[str, AfterValidator(node_url)] = Field(description="Scheme, host and port of the engine.")
+    pool: PoolName = Field(description="The pool it belongs to.")
+    engine: Literal["vllm", "llamacpp"] | None = Field(
+        default=None, description="The engine's kind; left out = found out by asking."
+    )
+    models: tuple[str, ...] = Field(
+        default=(), strict=False, description="Model names it serves; left out = found out by asking."
+    )
+    ceiling: Count | None = Field(
+        default=None, description="Its own ceiling in sequences; left out = that of the speculative pool."
+    )
+    max_in_flight: Count | None = Field(
+        default=None, description="Most sequences at once; left out = what the engine reports, else 256."
+    )
+    speculator: Literal["draft", "ngram"] | None = Field(
+        default=None,
+        description="What drafts: a draft model or trained heads (draft), or n-gram lookup (ngram); left out = what "
+        "the engine reports, else draft.",
+    )
+    api_key: Secret | None = Field(
+        default=None, description="The node's own key, sent as a bearer token; by reference only."
+    )
+
+
+class Log(Section):
+    """Structured logs, on standard error. They never hold prompts, answers or keys."""
+
+    level: Literal["debug", "info", "warning", "error"] = Field(
+        default="info", description="Least level that is written."
+    )
+    format: Literal["console", "json"] = Field(
+        default="console", description="Lines for people, or one JSON object a line."
+    )
+
+
+def _with_defaults(given: dict[str, Category]) -> dict[str, Category]:
+    return DEFAULT_CATEGORIES | given
+
+
+class FleetConfig(Section):
+    """A fleet of inference engines, the gateway before them, and the rules by which requests are placed."""
+
+    model_config = ConfigDict(title="Slipstream fleet")
+
+    gateway: Gateway = Field(default=Gateway(), description="The data plane.")
+    admin: Admin = Field(default=Admin(), description="Metrics, fleet, decisions and advice.")
+    control: Control = Field(default=Control(), description="The loop that asks the engines how they are.")
+    pools: Pools = Field(default=Pools(), description="The two kinds of node.")
+    routing: Routing = Field(default=Routing(), description="How decisions are kept honest.")
+    categories: Annotated[dict[CategoryName, Category], AfterValidator(_with_defaults)] = Field(
+        default=DEFAULT_CATEGORIES,
+        description="Categories by name, added to the default ones or replacing their prior.",
+    )
+    default_category: str = Field(default="chat", description="Category of a request that no rule matches.")
+    category_rules: tuple[CategoryRuleSection, ...] = Field(
+        default=(),
+        strict=False,
+        description="Own rules, tried in order before the built-in ones; the first that matches wins.",
+    )
+    trust_category_header: bool = Field(
+        default=False, description="Whether a client may name the category itself, in x-slipstream-category."
+    )
+    nodes: Annotated[tuple[Node, ...], Field(min_length=1)] = Field(
+        strict=False, description="The engine endpoints, at least one."
+    )
+    log: Log = Field(default=Log(), description="Structured logs.")

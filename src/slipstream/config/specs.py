@@ -1,0 +1,42 @@
+"""From configuration to the core's own words."""
+
+from __future__ import annotations
+
+from slipstream.config.schema import FleetConfig, Node
+from slipstream.core.category import CategoryRule
+from slipstream.core.node import NodeSpec, SpeculatorKind
+
+__all__ = ["category_rules", "node_specs", "prior_alphas"]
+
+
+def node_specs(config: FleetConfig) -> tuple[NodeSpec, ...]:
+    """The configured nodes, with their keys read from where the configuration says they are.
+
+    Raises ``ValueError`` when a key that was there at the check is there no longer.
+    """
+    ceiling = config.pools.speculative.ceiling
+    return tuple(_node_spec(node, ceiling) for node in config.nodes)
+
+
+def _node_spec(node: Node, pool_ceiling: int) -> NodeSpec:
+    return NodeSpec(
+        name=node.name,
+        url=node.url,
+        pool=node.pool,
+        engine=node.engine,
+        models=node.models,
+        ceiling=pool_ceiling if node.ceiling is None else node.ceiling,
+        max_in_flight=node.max_in_flight,
+        speculator_kind=None if node.speculator is None else SpeculatorKind(node.speculator),
+        api_key=None if node.api_key is None else node.api_key.reveal(),
+    )
+
+
+def prior_alphas(config: FleetConfig) -> dict[str, float]:
+    """Per-token acceptance assumed of each configured category before it has been measured, 0..1."""
+    return {name: category.prior_alpha for name, category in config.categories.items()}
+
+
+def category_rules(config: FleetConfig) -> tuple[CategoryRule, ...]:
+    """The configured rules, in their order; they go before the built-in ones."""
+    return tuple(CategoryRule(**rule.model_dump()) for rule in config.category_rules)

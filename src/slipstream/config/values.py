@@ -1,0 +1,100 @@
+"""Values of one key: addresses, urls, secrets. Each check raises ``ValueError`` with what is allowed."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import re
+from pathlib import Path
+from typing import NamedTuple
+from urllib.parse import urlsplit
+
+__all__ = [
+    "Address",
+    "clash",
+    "is_loopback",
+    "node_url",
+    "parse_address",
+    "secret_from_environment",
+    "secret_from_file",
+]
+
+_ADDRESS = re.compile(r"(?P<host>\[[0-9a-fA-F:.]+\]|[^\[\]:\s/]+):(?P<port>\d{1,5})")
+_ANY = {"0.0.0.0", "::"}
+
+
+class Address(NamedTuple):
+    """Where to listen. ``host`` without brackets; port 0 = one that the system chooses."""
+
+    host: str
+    port: int
+
+
+def parse_address(text: str) -> Address:
+    """``host:port`` or ``[ipv6]:port``."""
+    match = _ADDRESS.fullmatch(text)
+    if match is None or int(match["port"]) > 65535:
+        raise ValueError('an address such as "127.0.0.1:8080" or "[::1]:8080", port 0 to 65535')
+    return Address(match["host"].strip("[]"), int(match["port"]))
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach a listener on ``host``. Of names, only ``localhost`` is trusted to be."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def clash(one: Address, other: Address) -> bool:
+    """Whether two listeners can not be bound side by side."""
+    same_host = one.host == other.host or bool({one.host, other.host} & _ANY)
+    return same_host and one.port == other.port != 0
+
+
+def node_url(text: str) -> str:
+    """The url of a node as scheme, host and port, nothing else."""
+    allowed = 'an address such as "http://10.0.0.1:8000"'
+    try:
+        parts = urlsplit(text)
+        port = parts.port
+    except ValueError:
+        raise ValueError(f"{allowed}, port 1 to 65535") from None
+    if parts.scheme != "http":
+        reason = ": TLS to nodes is not supported" if parts.scheme == "https" else ", with http:// in front"
+        raise ValueError(allowed + reason)
+    if parts.username is not None or parts.password is not None:
+        raise ValueError(f"{allowed}, without user or password (a node's key goes under api_key)")
+    if not parts.hostname or re.search(r"\s", text) or port == 0:
+        raise ValueError(allowed)
+    if parts.path not in {"", "/"} or parts.query or parts.fragment:
+        raise ValueError(f"{allowed}, without a path: the gateway adds /v1/… itself")
+    host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
+    return f"http://{host}:{port or 80}"
+
+
+def secret_from_environment(name: str) -> str:
+    """The secret in an environment variable. The error does not repeat a name that may be the secret."""
+    if not re.fullmatch(r"[A-Z_][A-Z0-9_]*", name):
+        raise ValueError("the name of an environment variable, in capitals: the key itself does not belong here")
+    return _checked(os.environ.get(name, ""), f"the environment variable {name}")
+
+
+def secret_from_file(path: str) -> str:
+    """The secret in a file, without the line end that editors add."""
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "not a text"
+        raise ValueError(f"a file that can be read ({path}: {reason})") from None
+    return _checked(text.rstrip("\r\n"), f"the file {path}")
+
+
+def _checked(secret: str, source: str) -> str:
+    if not secret:
+        raise ValueError(f"{source} set and not empty")
+    if not re.fullmatch(r"[\x21-\x7e]+", secret):
+        raise ValueError(f"{source} with one key of printable ASCII characters, without spaces")
+    return secret

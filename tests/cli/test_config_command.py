@@ -1,0 +1,75 @@
+"""`slipstream config` gives a verdict that scripts and people can use."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import jsonschema  # type: ignore[import-untyped]  # its stubs are not installed
+import pytest
+from typer.testing import CliRunner
+
+from slipstream.cli.config import config_app
+
+GOOD = """
+nodes:
+  - {name: a, url: "http://h:1", pool: speculative}
+  - {name: b, url: "http://h:2", pool: standard}
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "fleet.yaml"
+
+
+def run(*arguments: str) -> tuple[int, str]:
+    result = CliRunner().invoke(config_app, arguments, catch_exceptions=False)
+    return result.exit_code, result.output
+
+
+@pytest.mark.parametrize("option", [[], ["-c"], ["--config"]])
+def test_a_good_file_gets_a_line_and_status_0(file: Path, option: list[str]) -> None:
+    file.write_text(GOOD)
+    status, output = run("check", *option, str(file))
+    assert status == 0
+    assert output == f"{file}: good (1 speculative, 1 standard; gateway on 127.0.0.1:8080, admin on 127.0.0.1:8081)\n"
+
+
+def test_a_bad_file_gets_every_problem_and_status_1(file: Path) -> None:
+    file.write_text(GOOD + "gatewya: {}\nadmin: {listen: x}\n")
+    status, output = run("check", str(file))
+    assert status == 1
+    first, second, verdict = output.splitlines()
+    assert first.startswith(f'{file}:5: gatewya: found an unknown key (did you mean "gateway"?)')
+    assert second.startswith(f"{file}:6: admin.listen: found")
+    assert verdict == f"{file}: 2 problems"
+
+
+def test_the_default_file_is_fleet_yaml(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    status, output = run("check")
+    assert status == 1
+    assert output.splitlines() == [
+        "fleet.yaml: found No such file or directory; allowed: a file that can be read",
+        "fleet.yaml: 1 problem",
+    ]
+
+
+def test_the_verdict_as_json(file: Path) -> None:
+    file.write_text(GOOD)
+    status, output = run("check", "--json", str(file))
+    assert (status, json.loads(output)) == (
+        0,
+        {"file": str(file), "ok": True, "problems": [], "nodes": {"speculative": 1, "standard": 1}},
+    )
+    file.write_text("nodes: []")
+    status, output = run("check", "--json", str(file))
+    problem = {"file": str(file), "line": 1, "key": "nodes", "found": "an empty list", "allowed": "at least one entry"}
+    assert (status, json.loads(output)) == (1, {"file": str(file), "ok": False, "problems": [problem]})
+
+
+def test_the_schema_is_a_json_schema() -> None:
+    status, output = run("schema")
+    assert status == 0
+    jsonschema.Draft202012Validator.check_schema(json.loads(output))
