@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from types import MappingProxyType
 
-from slipstream.engines.engine import Engine, ResponseStatistics
+from slipstream.engines.engine import ResponseStatistics
 from slipstream.engines.llamacpp import LLAMACPP
 from slipstream.engines.vllm import VLLM
 
@@ -18,9 +18,9 @@ UNKNOWN = ResponseStatistics()
 def read_statistics(engine: str | None, payloads: tuple[bytes, ...]) -> ResponseStatistics:
     """What a finished response says of itself.
 
-    ``payloads``: the body of an unstreamed response, or the last ``data:`` payloads of a stream in their order; the last
-    one that says anything counts. All ``None`` when nothing does, or when the engine is ``None`` or not a known one. A
-    node without a speculator may give a sample of 0 drafted tokens. Never raises.
+    ``payloads``: the body of an unstreamed response, or the last ``data:`` payloads of a stream in their order; the
+    last one that counts tokens is taken. All ``None`` when none does, or when the engine is not a known one.
+    A node without a speculator may give a sample of 0 drafted tokens. Never raises.
     """
     known = None if engine is None else ENGINES.get(engine)
     if known is not None:

@@ -10,7 +10,7 @@ from slipstream.engines.engine import Engine
 __all__ = ["PROBE_PATHS", "detect"]
 
 PROBE_PATHS = ("/v1/models", "/metrics", "/props")
-"""The pages to fetch, in this order, until `detect` has an answer. `/version` is not one: several engines share its form."""
+"""The pages to fetch, in this order, until `detect` has an answer. Not `/version`: several engines share its form."""
 
 
 def detect(pages: Mapping[str, bytes]) -> Engine | None:

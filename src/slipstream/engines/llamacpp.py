@@ -64,7 +64,7 @@ _slots_decoder = msgspec.json.Decoder(list[_Slot])
 
 
 def _read_slots(page: bytes) -> NodeReport:
-    """Which slots work, and whether they draft. What drafts is told by busy slots only; requests that wait have none."""
+    """Which slots work, and whether they draft. Only busy slots tell what drafts; requests that wait have none."""
     try:
         slots = _slots_decoder.decode(page)
     except msgspec.DecodeError as error:
@@ -79,7 +79,7 @@ def _read_slots(page: bytes) -> NodeReport:
 
 
 def _kind(speculators: str) -> SpeculatorKind | None:
-    """What a chain such as ``ngram-mod,draft-simple`` amounts to: a draft model in it proposes where lookup does not."""
+    """What a chain such as ``ngram-mod,draft-simple`` amounts to: a draft model proposes where lookup does not."""
     names = [name for name in speculators.split(",") if name and name != "none"]
     if not names:
         return None

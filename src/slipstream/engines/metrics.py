@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import inf, isfinite
 
+from slipstream.core.errors import EngineGarbage
 from slipstream.core.node import NodeReport, SpeculativeCounters
 from slipstream.engines.exposition import check_page, samples, samples_by_label
 
@@ -32,7 +33,7 @@ def read_metrics(names: MetricNames, page: bytes) -> NodeReport:
     """Load and counters from a page of metrics, summed over data-parallel ranks and models of the node.
 
     A metric that is missing, ``nan``, infinite or negative is ``None``. KV use is the mean of the ranks. Raises
-    `EngineGarbage` when ``page`` is not a page of metrics.
+    `EngineGarbage` when ``page`` is not a page of metrics, or has none of ``names``.
     """
     check_page(page)
     counters = SpeculativeCounters(
@@ -42,12 +43,15 @@ def read_metrics(names: MetricNames, page: bytes) -> NodeReport:
         accepted_per_position=_positions(page, names.accepted_per_position),
         generated_tokens=_count(page, names.generated_tokens),
     )
-    return NodeReport(
+    report = NodeReport(
         running=_count(page, names.running),
         waiting=_count(page, names.waiting),
         kv_use=None if names.kv_use is None else _mean(page, names.kv_use),
         counters=None if counters == SpeculativeCounters() else counters,
     )
+    if report == NodeReport():
+        raise EngineGarbage(f"the page has no {names.running.decode()}, nor any other metric of that engine")
+    return report
 
 
 def _count(page: bytes, name: bytes) -> int | None:

@@ -39,8 +39,8 @@ class Scraper:
     async def fetch(self, path: str, timeout_s: float) -> bytes:
         """The body at ``path``, whole, within ``timeout_s`` seconds.
 
-        Raises `EngineUnreachable` when there is no connection or no whole answer in time, and `EngineGarbage` for a status
-        other than 200 or a body over 4 MiB.
+        Raises `EngineUnreachable` when there is no connection or no whole answer in time, and `EngineGarbage` for a
+        status other than 200 or a body over 4 MiB.
         """
         url = self._url + path
         try:
@@ -55,6 +55,8 @@ class Scraper:
             raise EngineUnreachable(f"{url} did not answer within {timeout_s:g} s") from None
         except aiohttp.ClientConnectionError as error:
             raise EngineUnreachable(f"{url} can not be reached: {error}") from None
+        except aiohttp.ClientPayloadError as error:
+            raise EngineUnreachable(f"{url} broke off its answer: {error}") from None
         except (aiohttp.ClientError, ValueError) as error:
             raise EngineGarbage(f"{url} does not speak HTTP: {error}") from None
 

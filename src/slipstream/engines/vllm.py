@@ -85,7 +85,9 @@ def _read_statistics(payload: bytes) -> ResponseStatistics:
         return ResponseStatistics()
     usage = answer.usage or NO_USAGE
     own = answer.metrics.speculative_decoding if answer.metrics else None
-    sample = own and SpeculationSample(
+    if own is None:
+        return ResponseStatistics(usage.prompt_tokens, usage.completion_tokens)
+    sample = SpeculationSample(
         own.num_draft_tokens, own.num_accepted_draft_tokens, own.num_spec_steps, usage.completion_tokens
     )
     return ResponseStatistics(usage.prompt_tokens, usage.completion_tokens, sample)
