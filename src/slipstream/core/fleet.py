@@ -80,6 +80,7 @@ class NodeState(Indexed):
         "asked_at",
         "bucket",
         "ceiling",
+        "counted",
         "draining",
         "engine",
         "error",
@@ -120,6 +121,8 @@ class NodeState(Indexed):
         self.speculator: Speculator | None = None
         self.k: int | None = None
         self.ledger = Ledger()
+        self.counted = False
+        """Whether the engine's counters were ever read."""
         self.foreign_reports = ForeignSequences()
         self.foreign = 0
         self.report: NodeReport | None = None
@@ -162,7 +165,7 @@ class NodeState(Indexed):
         return occupancy + sequences <= self.limit or occupancy == 0
 
     def has_room(self, sequences: int) -> bool:
-        """Whether ``sequences`` more may be given by the rules of the node's pool: under the ceiling, under the limit."""
+        """Whether ``sequences`` more may be given by the rules of the node's pool: below ceiling and limit."""
         if self.pool is Pool.STANDARD:
             return self.fits(sequences)
         return self.ledger.sequences + self.foreign + sequences <= min(self.ceiling, self.limit)
@@ -238,10 +241,14 @@ class Fleet:
     # What routing reads
 
     def serving(self, model: str) -> tuple[tuple[ReplicaGroup, ...], tuple[ReplicaGroup, ...]] | None:
-        """The speculative and the standard groups whose nodes serve ``model``; ``None`` when no node does."""
+        """The speculative and the standard groups whose nodes serve ``model`` (empty: any); ``None`` when no node
+        does.
+        """
         found = self._serving.get(model)
         if found is None:
-            groups = [group for group in self._groups.values() if model in group.models and group.members]
+            groups = [
+                group for group in self._groups.values() if (not model or model in group.models) and group.members
+            ]
             if not groups:
                 return None
             found = (
@@ -279,12 +286,13 @@ class Fleet:
 
     # What requests change
 
-    def admit(self, name: str, sequences: int, category: str, now: float) -> None:
-        """Book ``sequences`` on a node, before they are sent."""
+    def admit(self, name: str, sequences: int, category: str, now: float) -> NodeState:
+        """Book ``sequences`` on a node, before they are sent; returns the node's state, for ``release``."""
         node = self._nodes[name]
         self._remember(node)
         node.ledger.admit(sequences, category, now)
         self._settle(node, now)
+        return node
 
     def release(self, node: NodeState, sequences: int, category: str, now: float) -> None:
         """Take back what ``admit`` booked. The node may have left the fleet since: its state object is what counts."""
@@ -308,7 +316,7 @@ class Fleet:
     # What the control loop changes
 
     def add(self, spec: NodeSpec, now: float) -> None:
-        """A new node: unknown, so not usable, until its first report. Raises ``ValueError`` for a name that is taken."""
+        """A new node: unknown, so not usable, until its first report. Raises ``ValueError`` if the name is taken."""
         if spec.name in self._nodes:
             raise ValueError(f"a node named {spec.name!r} is already in the fleet")
         node = NodeState(spec, now)

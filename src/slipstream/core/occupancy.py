@@ -18,7 +18,7 @@ def foreign_sequences(reported: int, own_peak: int) -> int:
 
 
 class ForeignSequences:
-    """The largest foreign count over the last three reports: a gauge that dips for one poll does not open a full node."""
+    """The largest foreign count over the last three reports: one dip of a gauge does not open a full node."""
 
     __slots__ = ("_recent",)
 

@@ -9,7 +9,7 @@ __all__ = ["Pool", "RequestShape", "TrafficClass"]
 
 
 class Pool(StrEnum):
-    """The two kinds of node. A standard node is not a speculative node with zero draft tokens: that is 7–25 % slower."""
+    """The two kinds of node. A standard node is not a speculative one with zero draft tokens: that is 7–25 % slower."""
 
     SPECULATIVE = "speculative"
     STANDARD = "standard"

@@ -236,7 +236,7 @@ def least_loaded(
 def fallback_node(
     groups: tuple[ReplicaGroup, ...], sequences: int, draw: float, avoid: Collection[str] = ()
 ) -> NodeState | None:
-    """Any usable node with room under its own limit, ceiling or not: open ones first, then the least loaded spare one."""
+    """Any usable node with room under its own limit, ceiling or not: open ones first, then spare ones."""
     for fitting in (
         [node for group in groups for node in group.open if node.fits(sequences)],
         [node for group in groups for node in group.spare if node.fits(sequences)],

@@ -1,0 +1,169 @@
+"""What an operator should look at, as data with the evidence for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from slipstream.core.dispatch import Dispatcher
+from slipstream.core.fleet import NodeState
+from slipstream.core.node import SpeculatorKind
+from slipstream.core.policy import Reason
+from slipstream.core.request import Pool
+
+__all__ = ["Advice", "AdviceCode", "advise"]
+
+SATURATED_SHARE = 0.5
+MINIMUM_REQUESTS = 50
+THROUGHPUT_SHARE = 0.5
+KV_NEARLY_FULL = 0.9
+
+
+class AdviceCode(StrEnum):
+    """What the advice is about."""
+
+    RAISE_CEILING = "raise_ceiling"
+    EXCLUDE_CATEGORY = "exclude_category"
+    CHANGE_DRAFT = "change_draft"
+    THROUGHPUT_BOUND = "throughput_bound"
+    KV_CACHE_FULL = "kv_cache_full"
+    NO_SPECULATOR = "no_speculator"
+    TELEMETRY_LOST = "telemetry_lost"
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """``subject`` is a node, a category or ``fleet``. ``sentence`` says what is so and what to do. ``evidence`` holds
+    the figures.
+    """
+
+    code: AdviceCode
+    subject: str
+    sentence: str
+    evidence: dict[str, float | int | str | None] = field(default_factory=dict)
+
+
+def advise(dispatcher: Dispatcher, now: float) -> list[Advice]:
+    """All that the fleet's figures give reason to say, the gravest first; empty when there is nothing to say."""
+    nodes = [node for node in dispatcher.fleet.nodes() if node.pool is Pool.SPECULATIVE]
+    return [
+        *_telemetry(dispatcher),
+        *_without_speculator(nodes),
+        *_draft_or_categories(dispatcher),
+        *_ceilings(nodes, now),
+        *_kv_cache(nodes),
+        *_throughput(dispatcher),
+    ]
+
+
+def _telemetry(dispatcher: Dispatcher) -> Iterator[Advice]:
+    if dispatcher.fleet.blind:
+        yield Advice(
+            AdviceCode.TELEMETRY_LOST,
+            "fleet",
+            "Every node's telemetry is stale at once: the fault is most likely this gateway's own (its network, "
+            "or an event "
+            "loop that is held up), not the nodes'. Nothing is routed speculatively until reports arrive.",
+            {"nodes": len(dispatcher.fleet), "stale_after_s": dispatcher.fleet.stale_after_s},
+        )
+
+
+def _without_speculator(nodes: Iterable[NodeState]) -> Iterator[Advice]:
+    for node in nodes:
+        if node.healthy and node.speculator is None:
+            yield Advice(
+                AdviceCode.NO_SPECULATOR,
+                node.name,
+                f"{node.name} is in the speculative pool and reports no speculator. Start its engine with one, or "
+                "move the "
+                "node to the standard pool.",
+                {"engine": node.engine},
+            )
+
+
+def _draft_or_categories(dispatcher: Dispatcher) -> Iterator[Advice]:
+    """A category below break-even should go; when all are, the draft is the problem and not the infrastructure."""
+    settings = dispatcher.policy.settings
+    low: list[Advice] = []
+    measured = 0
+    for (model, fingerprint, category), estimate in dispatcher.evidence.book.estimates():
+        if estimate.requests < MINIMUM_REQUESTS or estimate.tokens_per_step is None:
+            continue
+        measured += 1
+        ngram = fingerprint.startswith(SpeculatorKind.NGRAM.value)
+        value = estimate.tokens_per_step if ngram else estimate.alpha
+        floor = settings.tokens_per_step_floor if ngram else settings.alpha_floor
+        name = "tokens per step" if ngram else "alpha"
+        if value is None or value > floor:
+            continue
+        low.append(
+            Advice(
+                AdviceCode.EXCLUDE_CATEGORY,
+                category,
+                f"{category}: {name} {value:.2f} is not above {floor:g}, so drafting for it costs more than it "
+                "gives. It is "
+                "kept off the speculative nodes; pin it to the standard pool to end the probes too.",
+                {
+                    "model": model,
+                    "speculator": fingerprint,
+                    "value": value,
+                    "floor": floor,
+                    "requests": estimate.requests,
+                },
+            )
+        )
+    if measured >= 3 and len(low) == measured:
+        yield Advice(
+            AdviceCode.CHANGE_DRAFT,
+            "fleet",
+            f"Acceptance is below its floor in all {measured} measured categories: the draft is the problem, not the "
+            "infrastructure. A draft model tuned on this traffic usually moves alpha far more than any setting here.",
+            {"categories": measured},
+        )
+    yield from low
+
+
+def _ceilings(nodes: Iterable[NodeState], now: float) -> Iterator[Advice]:
+    for node in nodes:
+        share = node.saturated_time.share(now)
+        if share is None or share < SATURATED_SHARE:
+            continue
+        higher = 12 if node.ceiling < 12 else 16 if node.ceiling < 16 else node.ceiling * 2
+        yield Advice(
+            AdviceCode.RAISE_CEILING,
+            node.name,
+            f"{node.name} was at its ceiling of {node.ceiling} for {share:.0%} of the last ten minutes. Raise the "
+            "ceiling to "
+            f"{higher} and look at acceptance and time per token there before calling speculation impractical.",
+            {"ceiling": node.ceiling, "saturated_share": share, "saturation_events": node.saturation_events},
+        )
+
+
+def _kv_cache(nodes: Iterable[NodeState]) -> Iterator[Advice]:
+    for node in nodes:
+        use = node.report.kv_use if node.report is not None else None
+        if use is not None and use >= KV_NEARLY_FULL:
+            yield Advice(
+                AdviceCode.KV_CACHE_FULL,
+                node.name,
+                f"{node.name} uses {use:.0%} of its KV cache: the memory of its draft would admit more requests.",
+                {"kv_use": use},
+            )
+
+
+def _throughput(dispatcher: Dispatcher) -> Iterator[Advice]:
+    total = sum(dispatcher.requests.values())
+    if total < MINIMUM_REQUESTS:
+        return
+    reasons = (Reason.BULK, Reason.SHORT_OUTPUT)
+    unsuited = sum(count for (_, _, reason), count in dispatcher.requests.items() if reason in reasons)
+    if unsuited / total >= THROUGHPUT_SHARE:
+        yield Advice(
+            AdviceCode.THROUGHPUT_BOUND,
+            "fleet",
+            f"{unsuited / total:.0%} of requests are bulk work or short answers: this fleet is bound by "
+            "throughput, and "
+            "standard nodes with large batches serve it better than more speculative ones.",
+            {"requests": total, "bulk_or_short": unsuited},
+        )

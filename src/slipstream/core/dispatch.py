@@ -1,0 +1,147 @@
+"""A request's path through the core: decide, book, and when it has ended release, learn and remember.
+
+The gateway and the simulator drive the same object; it is handed the time and the source of chance.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Callable, Collection, Iterator
+
+from slipstream.core.errors import EngineError
+from slipstream.core.evidence import FOREIGN, CategoryEvidence
+from slipstream.core.fleet import Fleet, NodeState
+from slipstream.core.node import NodeReport, NodeSpec
+from slipstream.core.outcome import Ending, Outcome
+from slipstream.core.policy import Candidate, Decision, Reason, ThresholdPolicy, candidates
+from slipstream.core.request import Pool, RequestShape
+
+__all__ = ["DECISIONS_REMEMBERED", "Dispatcher", "Placement"]
+
+DECISIONS_REMEMBERED = 10_000
+
+
+class Placement:
+    """One request booked on one node, until and after it is settled. ``outcome`` is ``None`` while it runs."""
+
+    __slots__ = ("decision", "node", "outcome", "request_id", "shape", "state")
+
+    def __init__(self, request_id: str, shape: RequestShape, decision: Decision, state: NodeState) -> None:
+        self.request_id = request_id
+        self.shape = shape
+        self.decision = decision
+        self.state = state
+        self.node: NodeSpec = state.spec
+        self.outcome: Outcome | None = None
+
+
+class Dispatcher:
+    """Fleet, evidence and policy working together. ``draw`` returns uniform numbers in [0, 1)."""
+
+    def __init__(
+        self, fleet: Fleet, evidence: CategoryEvidence, policy: ThresholdPolicy, draw: Callable[[], float]
+    ) -> None:
+        self.fleet = fleet
+        self.evidence = evidence
+        self.policy = policy
+        self.requests: Counter[tuple[str, Pool, Reason]] = Counter()
+        """Placements by (category, pool, reason) since the start."""
+        self.endings: Counter[tuple[str, Ending]] = Counter()
+        """Settled placements by (category, ending) since the start."""
+        self._draw = draw
+        self._placements: deque[Placement] = deque(maxlen=DECISIONS_REMEMBERED)
+        self._silent: set[str] = (
+            set()
+        )  # nodes whose answers say nothing of speculation: their counters are split instead
+
+    # What the data plane calls
+
+    def place(
+        self, shape: RequestShape, request_id: str, now: float, avoid: Collection[str] = frozenset()
+    ) -> Placement:
+        """Choose a node that is not in ``avoid`` and book the request on it.
+
+        Raises ``UnknownModel``, ``AllFull`` or ``NothingUsable``. Whoever places a request settles it, exactly once.
+        """
+        fleet = self.fleet
+        fleet.expire(now)
+        decision = self.policy.decide(fleet, shape, now, self._draw(), avoid)
+        state = fleet.admit(decision.node, shape.sequences, shape.category, now)
+        placement = Placement(request_id, shape, decision, state)
+        self.requests[shape.category, decision.pool, decision.reason] += 1
+        self._placements.append(placement)
+        return placement
+
+    def settle(self, placement: Placement, outcome: Outcome, now: float) -> None:
+        """Release what ``place`` booked and learn from the outcome. A second time is our bug: ``RuntimeError``."""
+        if placement.outcome is not None:
+            raise RuntimeError(f"request {placement.request_id} was settled twice")
+        placement.outcome = outcome
+        state, shape = placement.state, placement.shape
+        self.fleet.release(state, shape.sequences, shape.category, now)
+        self.policy.finished(placement.decision, shape)
+        self.endings[shape.category, outcome.ending] += 1
+        if outcome.ending is Ending.COMPLETED:
+            self._learn(state, shape, outcome, now)
+        elif outcome.ending is Ending.UNREACHABLE:
+            self.fleet.lost(state, now, "a connection for a request failed")
+        elif outcome.ending is Ending.FULL:
+            self.fleet.refused(state, now)
+
+    # What the control loop calls
+
+    def ask(self, name: str, now: float) -> None:
+        """A poll of a node starts."""
+        self.fleet.ask(name, now)
+
+    def report(self, name: str, asked_at: float, received_at: float, report: NodeReport) -> None:
+        """A node's report came in: bring its state up to date, and read its counters."""
+        fleet, evidence = self.fleet, self.evidence
+        fleet.report(name, asked_at, received_at, report)
+        state = fleet.node(name)
+        if state is None or state.speculator is None:
+            return
+        if report.counters is None:
+            return
+        delta = evidence.observe(name, report.counters, received_at)
+        if delta is None and state.counted:
+            return  # counters that stand still say nothing: the window goes on
+        seconds = state.ledger.take_category_seconds(received_at)
+        state.counted = True
+        if delta is None or name not in self._silent or not state.models:
+            return
+        if state.foreign:
+            seconds[FOREIGN] = state.foreign * delta.seconds
+        evidence.attribute(state.models[0], state.speculator, name, delta, seconds, self.fleet.advance(), received_at)
+
+    def report_failed(self, name: str, now: float, error: EngineError) -> None:
+        """A poll of a node failed."""
+        self.fleet.report_failed(name, now, error)
+
+    # What people look at
+
+    def placements(self) -> Iterator[Placement]:
+        """The last ten thousand placements, newest first."""
+        return reversed(self._placements)
+
+    def find(self, request_id: str) -> list[Placement]:
+        """The remembered placements of one request, oldest first: more than one when it was retried."""
+        return [placement for placement in self._placements if placement.request_id == request_id]
+
+    def candidates(self, placement: Placement) -> list[Candidate] | None:
+        """Every node as the decision saw it, recomputed; ``None`` when that was too long ago."""
+        decision = placement.decision
+        past = self.evidence.at(decision.fleet_version)
+        return candidates(self.fleet, self.policy, past, decision, placement.shape)
+
+    def _learn(self, state: NodeState, shape: RequestShape, outcome: Outcome, now: float) -> None:
+        version = self.fleet.version
+        if outcome.output_tokens is not None:
+            self.evidence.answered(shape.category, outcome.output_tokens // shape.sequences, version)
+        speculator = state.speculator
+        if speculator is None:
+            return
+        if outcome.sample is None:
+            self._silent.add(state.name)
+        else:
+            self.evidence.credit(shape.model, speculator, shape.category, state.name, outcome.sample, version, now)

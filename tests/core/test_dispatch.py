@@ -1,0 +1,124 @@
+from __future__ import annotations
+
+import pytest
+
+from fleets import MODEL, dispatcher_of, fleet_of, shape, speculative, standard
+from slipstream.core.acceptance import SpeculationSample
+from slipstream.core.dispatch import Dispatcher
+from slipstream.core.fleet import NodeState
+from slipstream.core.node import NodeReport, SpeculativeCounters
+from slipstream.core.outcome import Ending, Outcome
+from slipstream.core.policy import Reason
+from slipstream.core.request import Pool
+
+
+def state_of(dispatcher: Dispatcher, name: str) -> NodeState:
+    state = dispatcher.fleet.node(name)
+    assert state is not None
+    return state
+
+
+def alpha_of(dispatcher: Dispatcher, category: str) -> float:
+    speculator = state_of(dispatcher, "s").speculator
+    assert speculator is not None
+    alpha = dispatcher.evidence.estimate(MODEL, speculator, category).alpha
+    assert alpha is not None
+    return alpha
+
+
+def test_a_request_is_settled_exactly_once() -> None:
+    dispatcher = dispatcher_of(fleet_of(speculative("s"), standard("t")))
+    placement = dispatcher.place(shape(), "r", 0.1)
+    dispatcher.settle(placement, Outcome(Ending.COMPLETED, 200), 0.2)
+    with pytest.raises(RuntimeError, match="settled twice"):
+        dispatcher.settle(placement, Outcome(Ending.COMPLETED, 200), 0.3)
+    assert state_of(dispatcher, "s").own == 0
+
+
+def test_a_node_that_left_the_fleet_still_gets_its_requests_back() -> None:
+    dispatcher = dispatcher_of(fleet_of(speculative("s"), standard("t")))
+    placement = dispatcher.place(shape(), "r", 0.1)
+    dispatcher.fleet.remove("s")
+    dispatcher.fleet.add(speculative("s"), 0.2)  # another engine under the same name
+    dispatcher.settle(placement, Outcome(Ending.COMPLETED, 200), 0.3)
+    assert placement.state.own == 0
+    assert state_of(dispatcher, "s").own == 0
+
+
+def test_requests_are_counted_by_category_pool_and_reason_and_by_how_they_ended() -> None:
+    dispatcher = dispatcher_of(fleet_of(speculative("s"), standard("t")))
+    for category in ("code", "code", "chat"):
+        dispatcher.settle(dispatcher.place(shape(category), "r", 0.1), Outcome(Ending.COMPLETED, 200), 0.2)
+    assert dispatcher.requests["code", Pool.SPECULATIVE, Reason.SPECULATIVE] == 2
+    assert dispatcher.requests["chat", Pool.STANDARD, Reason.BELOW_FLOOR] == 1
+    assert dispatcher.endings["code", Ending.COMPLETED] == 2
+
+
+def test_a_failed_connection_takes_the_node_out_until_its_next_report() -> None:
+    dispatcher = dispatcher_of(fleet_of(speculative("s"), standard("t")))
+    dispatcher.settle(dispatcher.place(shape(), "r", 0.1), Outcome(Ending.UNREACHABLE), 0.2)
+    assert state_of(dispatcher, "s").state == "unhealthy"
+    dispatcher.report("s", 0.3, 0.3, NodeReport(running=0, speculating=True, k=4))
+    assert state_of(dispatcher, "s").state == "ready"
+
+
+@pytest.mark.parametrize("ending", [Ending.REFUSED, Ending.TIMED_OUT, Ending.CLIENT_GONE, Ending.UPSTREAM_LOST])
+def test_other_endings_leave_the_node_where_it_was(ending: Ending) -> None:
+    dispatcher = dispatcher_of(fleet_of(speculative("s"), standard("t")))
+    dispatcher.settle(dispatcher.place(shape(), "r", 0.1), Outcome(ending, 400), 0.2)
+    assert state_of(dispatcher, "s").state == "ready"
+
+
+def test_acceptance_is_learnt_from_completed_requests_on_speculative_nodes_only() -> None:
+    dispatcher = dispatcher_of(fleet_of(speculative("s"), standard("t")))
+    sample = SpeculationSample(drafted=100, accepted=5, verify_steps=25, output_tokens=31)
+    for n in range(20):
+        placement = dispatcher.place(shape("chat"), f"r{n}", 0.1)  # below its floor: to the standard node
+        dispatcher.settle(placement, Outcome(Ending.COMPLETED, 200, sample=sample, output_tokens=31), 0.2)
+    assert alpha_of(dispatcher, "chat") == 0.5
+    for n in range(20):
+        placement = dispatcher.place(shape("code"), f"c{n}", 0.1)
+        if placement.decision.pool is Pool.SPECULATIVE:
+            dispatcher.settle(placement, Outcome(Ending.COMPLETED, 200, sample=sample, output_tokens=100), 0.2)
+    assert alpha_of(dispatcher, "code") < 0.6
+
+
+def test_the_length_of_answers_is_learnt_per_sequence() -> None:
+    dispatcher = dispatcher_of(fleet_of(speculative("s"), standard("t")))
+    for n in range(10):
+        placement = dispatcher.place(shape("code", sequences=4), f"r{n}", 0.1)
+        dispatcher.settle(placement, Outcome(Ending.COMPLETED, 200, output_tokens=400), 0.2)
+    assert dispatcher.evidence.median_output_tokens("code") == 100
+
+
+def test_counters_are_split_over_categories_where_answers_say_nothing() -> None:
+    """Two categories at alpha 0.85 and 0.40 in changing shares on one node that reports only its totals."""
+    dispatcher = dispatcher_of(fleet_of(speculative("s", ceiling=100, limit=100), standard("t")))
+    silent = Outcome(Ending.COMPLETED, 200, output_tokens=100)
+    dispatcher.settle(dispatcher.place(shape("code"), "first", 0.0), silent, 0.0)
+    drafted = accepted = steps = 0
+    per_step = {"code": sum(0.85**i for i in range(1, 5)), "edit": sum(0.40**i for i in range(1, 5))}
+    for window in range(300):
+        now = 1.0 + window
+        phase = window // 12
+        counts = {"code": 1 + phase % 5, "edit": 1 + (phase * 3) % 4}
+        placements = [dispatcher.place(shape(category), "r", now) for category, n in counts.items() for _ in range(n)]
+        for placement in placements:
+            if placement.decision.pool is Pool.SPECULATIVE:
+                steps += 100
+                drafted += 400
+                accepted += round(100 * per_step[placement.shape.category])
+        for placement in placements:
+            dispatcher.settle(placement, silent, now + 0.9)
+        report = NodeReport(running=0, speculating=True, k=4, counters=SpeculativeCounters(drafted, accepted, steps))
+        dispatcher.report("s", now + 0.95, now + 0.95, report)
+    assert alpha_of(dispatcher, "code") == pytest.approx(0.85, abs=0.05)
+    assert alpha_of(dispatcher, "edit") == pytest.approx(0.40, abs=0.05)
+
+
+def test_a_report_of_a_node_that_left_changes_nothing() -> None:
+    dispatcher = dispatcher_of(fleet_of(speculative("s"), standard("t")))
+    dispatcher.fleet.remove("s")
+    version = dispatcher.fleet.version
+    dispatcher.report("s", 0.1, 0.1, NodeReport(running=1))
+    assert dispatcher.fleet.version == version
