@@ -11,11 +11,11 @@ __all__ = ["Limits"]
 class Limits:
     """Sizes in bytes, times in seconds.
 
-    ``connect_s`` bounds making a connection to a node; ``first_byte_streamed_s`` and ``first_byte_unstreamed_s`` the wait
-    for a node's answer; ``idle_s`` the gap between a node's chunks, and between a client's bytes while it sends a request;
-    ``write_s`` how long a peer may leave our bytes unread. ``retries`` is how many further nodes are tried.
-    ``client_keep_alive_s`` and ``node_keep_alive_s`` bound how long an unused connection is kept; the second stays under
-    the 5 s after which uvicorn closes its side.
+    ``connect_s`` bounds making a connection to a node; ``first_byte_streamed_s`` and ``first_byte_unstreamed_s`` the
+    wait for a node's answer; ``idle_s`` the gap between a node's chunks, and between a client's bytes while it sends a
+    request; ``write_s`` how long a peer may leave our bytes unread. ``retries`` is how many further nodes are tried.
+    ``client_keep_alive_s`` and ``node_keep_alive_s`` bound how long an unused connection is kept; the second stays
+    under the 5 s after which uvicorn closes its side.
     """
 
     max_body_bytes: int = 32 * 1024 * 1024

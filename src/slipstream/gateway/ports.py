@@ -88,7 +88,7 @@ class Observer(Protocol):
         """A placement was settled. A request retried on another node has one placement an attempt."""
 
     def rejected(self, error: SlipstreamError, path: str, now: float) -> None:
-        """The gateway itself answered a request with an error. ``path`` is what the client sent: unbounded, not a label."""
+        """The gateway itself answered with an error. ``path`` is what the client sent: unbounded, so no label."""
 
     def decided(self, seconds: float) -> None:
         """One call of ``Dispatcher.place`` took so long, whether it placed or raised."""
@@ -99,14 +99,15 @@ Reader = Callable[[str, bytes, "str | None"], RequestShape]
 ``/v1/chat/completions`` or ``/v1/completions``. Raises a RequestError. Must be safe to call off the loop's thread."""
 
 ReadStatistics = Callable[["str | None", tuple[bytes, ...]], Statistics]
-"""Engine name (``None`` when unknown) and JSON payloads of an answer, in order: the body, or a stream's last few events."""
+"""Engine name (``None`` when unknown) and JSON payloads of an answer, in order: the body, or a stream's last events."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ports:
-    """Everything the data plane is wired to. ``clock`` is monotonic, in seconds, on the time base of the loop's own clock
-    (whose resolution, a millisecond on uvloop, is too coarse for latencies). ``default_category`` is the category of requests
-    that are passed through unread.
+    """Everything the data plane is wired to.
+
+    ``clock`` is monotonic, in seconds, on the time base of the loop's own clock (whose resolution, a millisecond on
+    uvloop, is too coarse for latencies). ``default_category`` is that of requests that are passed through unread.
     """
 
     dispatcher: Dispatcher

@@ -2,23 +2,196 @@
 
 from __future__ import annotations
 
+import asyncio
+import itertools
+import secrets
+from functools import partial
+from typing import Final
+from urllib.parse import unquote
+
+import msgspec
+
+from slipstream.core.errors import NothingUsable, RequestError, SlipstreamError
+from slipstream.core.request import RequestShape
+from slipstream.gateway.exchange import Exchange
 from slipstream.gateway.limits import Limits
+from slipstream.gateway.models import model_body, models_body
 from slipstream.gateway.ports import Ports
+from slipstream.gateway.problems import problem_body, problem_headers, row_of
+from slipstream.gateway.reply import reply, reply_problem
+from slipstream.gateway.routes import Endpoint, allowed_methods, endpoint_of
+from slipstream.gateway.upstream import Upstreams
+from slipstream.gateway.wire import ClientConnection, Request
 
 __all__ = ["Gateway"]
 
+OFF_LOOP_BODY_BYTES: Final = 256 * 1024
+"""Longer bodies are read in a thread, so that other clients' chunks don't wait for them."""
+
+_SWEEP_S: Final = 0.25
+_BACKLOG: Final = 4096
+
+
+class _PassedThrough(msgspec.Struct, gc=False):
+    model: str = ""
+    stream: bool | None = None
+
+
+_decode_passed_through: Final = msgspec.json.Decoder(_PassedThrough).decode
+
 
 class Gateway:
-    """OpenAI-compatible HTTP/1.1 server in front of a fleet."""
+    """OpenAI-compatible HTTP/1.1 server in front of a fleet. One event loop, one process."""
 
     def __init__(self, ports: Ports, limits: Limits | None = None) -> None:
-        self.ports = ports
-        self.limits = limits or Limits()
+        self._ports = ports
+        self._limits = limits or Limits()
+        self._upstreams = Upstreams(self._limits.node_keep_alive_s, ports.clock)
+        self._connections: set[ClientConnection] = set()
+        self._server: asyncio.Server | None = None
+        self._sweeper: asyncio.TimerHandle | None = None
+        self._emptied: asyncio.Event | None = None
+        self._id_prefix = secrets.token_hex(6)
+        self._id_numbers = itertools.count()
+        self._sweep_s = min(
+            _SWEEP_S,
+            self._limits.connect_s / 4,
+            self._limits.idle_s / 4,
+            self._limits.write_s / 4,
+            self._limits.first_byte_streamed_s / 4,
+            self._limits.first_byte_unstreamed_s / 4,
+        )
 
     async def listen(self, host: str, port: int) -> tuple[str, int]:
-        """Start serving; returns the address bound (``port`` 0 picks a free one). Raises OSError when it can not bind."""
-        raise NotImplementedError
+        """Start serving; returns the address bound (``port`` 0 picks a free one). Raises OSError if it can not bind."""
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_server(
+            lambda: ClientConnection(self, self._limits), host, port, backlog=_BACKLOG
+        )
+        self._sweeper = loop.call_later(self._sweep_s, self._sweep)
+        address = self._server.sockets[0].getsockname()
+        return address[0], address[1]
 
     async def close(self, grace_s: float = 30.0) -> None:
         """Stop accepting, let running exchanges end for up to ``grace_s`` seconds, then abort the rest."""
-        raise NotImplementedError
+        if self._server is None:
+            return
+        self._server.close()
+        self._emptied = asyncio.Event()
+        for connection in tuple(self._connections):
+            if connection.idle:
+                connection.close()
+        if self._connections:
+            try:
+                await asyncio.wait_for(self._emptied.wait(), grace_s)
+            except TimeoutError:
+                for connection in tuple(self._connections):
+                    connection.abort()
+                await self._emptied.wait()
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+        self._upstreams.close()
+        await self._server.wait_closed()
+        self._server = None
+
+    # What follows is called by client connections.
+
+    def now(self) -> float:
+        return self._ports.clock()
+
+    def connected(self, connection: ClientConnection) -> None:
+        self._connections.add(connection)
+
+    def disconnected(self, connection: ClientConnection) -> None:
+        self._connections.discard(connection)
+        if self._emptied is not None and not self._connections:
+            self._emptied.set()
+
+    def refuse(self, connection: ClientConnection, error: RequestError) -> None:
+        reply_problem(self._ports, connection, None, error)
+
+    def handle(self, connection: ClientConnection, request: Request) -> None:
+        if not request.request_id:
+            request.request_id = f"{self._id_prefix}{next(self._id_numbers):08x}"
+        if self._emptied is not None:
+            request.keep_alive = False
+        if request.method == "OPTIONS":
+            self._options(connection, request)
+            return
+        try:
+            endpoint = endpoint_of(request.method, request.path)
+            if endpoint is Endpoint.COMPLETION or endpoint is Endpoint.PASSED_THROUGH:
+                self._exchange(connection, request, endpoint)
+            else:
+                self._answer(connection, request, endpoint)
+        except SlipstreamError as error:
+            reply_problem(self._ports, connection, request, error)
+
+    def _options(self, connection: ClientConnection, request: Request) -> None:
+        try:
+            allowed = allowed_methods(request.path)
+        except SlipstreamError as error:
+            reply_problem(self._ports, connection, request, error)
+        else:
+            reply(connection, request, 204, b"", f"allow: {', '.join(allowed)}\r\n".encode())
+
+    def _answer(self, connection: ClientConnection, request: Request, endpoint: Endpoint) -> None:
+        """Answer what concerns no node. Raises UnknownModel."""
+        fleet = self._ports.fleet
+        if endpoint is Endpoint.MODELS:
+            reply(connection, request, 200, models_body(fleet.models()))
+        elif endpoint is Endpoint.MODEL:
+            reply(
+                connection, request, 200, model_body(fleet.models(), unquote(request.path.removeprefix("/v1/models/")))
+            )
+        elif endpoint is Endpoint.HEALTH:
+            reply(connection, request, 200, b'{"status":"ok"}')
+        elif nodes := fleet.usable_nodes():
+            reply(connection, request, 200, b'{"status":"ready","usable_nodes":%d}' % nodes)
+        else:  # an answer to a probe, not a request turned away: the observer does not hear of it
+            error = NothingUsable("Not ready: no node of the fleet is usable now.")
+            reply(connection, request, row_of(error).status, problem_body(error), problem_headers(error))
+
+    def _exchange(self, connection: ClientConnection, request: Request, endpoint: Endpoint) -> None:
+        """Read the request's body and start the exchange. Raises RequestError."""
+        ports = self._ports
+        completion = endpoint is Endpoint.COMPLETION
+        exchange = Exchange(ports, self._limits, self._upstreams, connection, request, read=completion)
+        if not completion:
+            connection.work = exchange
+            exchange.begin(_passed_through(request.body, ports.default_category))
+        elif len(request.body) <= OFF_LOOP_BODY_BYTES:
+            shape = ports.reader(request.path, request.body, request.head.category)
+            connection.work = exchange
+            exchange.begin(shape)
+        else:
+            connection.work = exchange
+            loop = asyncio.get_running_loop()
+            future = loop.run_in_executor(None, ports.reader, request.path, request.body, request.head.category)
+            future.add_done_callback(partial(_read, exchange))
+
+    def _sweep(self) -> None:
+        """Look for what has taken too long: one timer for all, so that chunks and requests cost none."""
+        now = self._ports.clock()
+        for connection in tuple(self._connections):
+            connection.expire(now)
+        self._upstreams.expire(now)
+        self._sweeper = asyncio.get_running_loop().call_later(self._sweep_s, self._sweep)
+
+
+def _read(exchange: Exchange, future: asyncio.Future[RequestShape]) -> None:
+    try:
+        shape = future.result()
+    except SlipstreamError as error:
+        exchange.fail(error)
+    else:
+        exchange.begin(shape)
+
+
+def _passed_through(body: bytes, category: str) -> RequestShape:
+    """The shape of a request that is not read further: its model and whether it is streamed, if its body says so."""
+    try:
+        view = _decode_passed_through(body) if body.startswith(b"{") else _PassedThrough()
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        view = _PassedThrough()
+    return RequestShape(model=view.model, category=category, streamed=bool(view.stream))

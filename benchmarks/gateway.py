@@ -1,0 +1,126 @@
+"""The data plane alone before one engine: placing costs nothing, so parsing, forwarding and answering are measured.
+
+    python benchmarks/gateway.py --port 8080 --upstream http://127.0.0.1:9201
+
+Point any load generator at it. `--profile FILE` writes cProfile's statistics when the process is ended with SIGTERM.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import cProfile
+import json
+import signal
+from dataclasses import dataclass
+from pathlib import Path
+
+import uvloop
+
+from slipstream.core.errors import SlipstreamError
+from slipstream.core.node import NodeSpec
+from slipstream.core.outcome import Outcome
+from slipstream.core.request import Pool, RequestShape
+from slipstream.gateway.ports import Placement, Ports
+from slipstream.gateway.server import Gateway
+
+
+@dataclass(frozen=True, slots=True)
+class FixedDecision:
+    """Always the same."""
+
+    pool: Pool = Pool.STANDARD
+    reason: str = "no_speculator"
+    category: str = "code"
+
+
+@dataclass(frozen=True, slots=True)
+class FixedPlacement:
+    """A request on the only node."""
+
+    node: NodeSpec
+    decision: FixedDecision
+    shape: RequestShape
+    request_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class NoStatistics:
+    """An answer that says nothing of itself."""
+
+    prompt_tokens: int | None = None
+    output_tokens: int | None = None
+    sample: None = None
+
+
+class OneNode:
+    """Dispatcher, fleet and observer in one, with nothing in them."""
+
+    def __init__(self, url: str) -> None:
+        self.node = NodeSpec("node-0", url, Pool.STANDARD)
+        self.decision = FixedDecision()
+
+    def place(
+        self, shape: RequestShape, request_id: str, now: float, avoid: frozenset[str] = frozenset()
+    ) -> FixedPlacement:
+        return FixedPlacement(self.node, self.decision, shape, request_id)
+
+    def settle(self, placement: Placement, outcome: Outcome, now: float) -> None: ...
+
+    def models(self) -> tuple[str, ...]:
+        return ("m",)
+
+    def usable_nodes(self) -> int:
+        return 1
+
+    def finished(self, placement: Placement, outcome: Outcome, now: float) -> None: ...
+
+    def rejected(self, error: SlipstreamError, path: str, now: float) -> None: ...
+
+    def decided(self, seconds: float) -> None: ...
+
+
+def read(path: str, body: bytes, category: str | None) -> RequestShape:
+    """The least a request's reader can do."""
+    return RequestShape("m", "code", streamed=bool(json.loads(body).get("stream")))
+
+
+def read_nothing(engine: str | None, payloads: tuple[bytes, ...]) -> NoStatistics:
+    """No statistics."""
+    return NO_STATISTICS
+
+
+NO_STATISTICS = NoStatistics()
+
+
+async def serve(port: int, url: str) -> None:
+    """Serve until SIGTERM or SIGINT."""
+    one = OneNode(url)
+    gateway = Gateway(Ports(dispatcher=one, fleet=one, reader=read, read_statistics=read_nothing, observer=one))
+    host, port = await gateway.listen("127.0.0.1", port)
+    print(f"gateway before {url}: http://{host}:{port}")
+    ended = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, ended.set)
+    await ended.wait()
+    await gateway.close(1.0)
+
+
+def main() -> None:
+    """Parse arguments and serve."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--port", type=int, default=8080)
+    parser.add_argument("--upstream", default="http://127.0.0.1:9201", help="the engine's base URL")
+    parser.add_argument("--profile", type=Path, help="write a cProfile here")
+    args = parser.parse_args()
+    profile = cProfile.Profile()
+    if args.profile:
+        profile.enable()
+    uvloop.run(serve(args.port, args.upstream))
+    if args.profile:
+        profile.disable()
+        profile.dump_stats(args.profile)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,126 @@
+"""Which headers cross the gateway, in which direction. Names are lower-case bytes."""
+
+from __future__ import annotations
+
+import re
+from http import HTTPStatus
+from typing import Final
+
+__all__ = ["REQUEST_ID", "Answer", "Headers", "RequestHead", "status_line"]
+
+Headers = list[tuple[bytes, bytes]]
+
+REQUEST_ID: Final = b"x-request-id"
+
+REQUEST_ALLOWED: Final = frozenset(
+    {
+        b"accept",
+        b"anthropic-beta",
+        b"anthropic-version",
+        b"content-encoding",
+        b"content-type",
+        b"traceparent",
+        b"tracestate",
+        b"user-agent",
+        b"x-session-id",
+        b"x-vllm-priority",
+    }
+)
+"""What a node gets to see of a client's headers. Credentials, cookies and addresses are not among them, nor
+``accept-encoding`` (a compressed answer could not be read for statistics) or ``x-conversation-id`` (with it llama.cpp
+goes on generating after the client left)."""
+
+REQUEST_ALLOWED_PREFIX: Final = b"openai-"
+
+RESPONSE_DROPPED: Final = frozenset(
+    {
+        b"connection",
+        b"content-length",
+        b"keep-alive",
+        b"proxy-authenticate",
+        b"proxy-connection",
+        b"te",
+        b"trailer",
+        b"transfer-encoding",
+        b"upgrade",
+        REQUEST_ID,
+        b"x-slipstream-category",
+        b"x-slipstream-node",
+        b"x-slipstream-pool",
+        b"x-slipstream-reason",
+    }
+)
+"""Hop-by-hop headers, and those the gateway writes itself."""
+
+_PLAIN_CONNECTION: Final = (b"close", b"keep-alive")
+_SANE_REQUEST_ID: Final = re.compile(rb"[\x21-\x7e]{1,128}")
+_STATUS_LINES: Final = {s.value: f"HTTP/1.1 {s.value} {s.phrase}\r\n".encode() for s in HTTPStatus}
+
+
+def status_line(status: int) -> bytes:
+    """The first line of an answer, ended."""
+    return _STATUS_LINES.get(status) or b"HTTP/1.1 %d \r\n" % status
+
+
+class RequestHead:
+    """The headers of a client's request, read.
+
+    ``lines`` are the header lines that a node gets. ``length`` is the body's, ``None`` without ``content-length``.
+    ``expects``: the client waits for a sign before it sends the body. ``request_id`` is the client's own when it is
+    sane, ``category`` what it claims the request to be; each ``None`` when absent.
+    """
+
+    __slots__ = ("category", "chunked", "expects", "length", "lines", "request_id")
+
+    def __init__(self, headers: Headers) -> None:
+        self.lines: list[bytes] = []
+        self.length: int | None = None
+        self.chunked = self.expects = False
+        self.request_id: str | None = None
+        self.category: str | None = None
+        for name, value in headers:
+            lower = name.lower()
+            if lower in REQUEST_ALLOWED or lower.startswith(REQUEST_ALLOWED_PREFIX):
+                self.lines.append(b"%b: %b\r\n" % (lower, value))
+            elif lower == b"content-length":
+                self.length = int(value)
+            elif lower == b"transfer-encoding":
+                self.chunked = True
+            elif lower == b"expect":
+                self.expects = value.strip().lower() == b"100-continue"
+            elif lower == REQUEST_ID:
+                self.request_id = value.decode("ascii") if _SANE_REQUEST_ID.fullmatch(value) else None
+            elif lower == b"x-slipstream-category":
+                self.category = value.decode("latin-1")
+
+
+class Answer:
+    """The head of a node's answer, read.
+
+    ``lines`` are the header lines that the client gets, spelled as the node spelled them. ``length`` is the body's,
+    ``None`` when it is chunked or ends with the connection. ``events``: the body is a stream of server-sent events.
+    """
+
+    __slots__ = ("chunked", "events", "length", "lines", "status")
+
+    def __init__(self, status: int, headers: Headers) -> None:
+        self.status = status
+        self.length: int | None = None
+        self.chunked = self.events = False
+        self.lines: list[bytes] = []
+        lines = self.lines
+        also_dropped: set[bytes] = set()
+        for name, value in headers:
+            lower = name.lower()
+            if lower not in RESPONSE_DROPPED:
+                lines.append(b"%b: %b\r\n" % (name, value))
+                if lower == b"content-type":
+                    self.events = value.startswith(b"text/event-stream")
+            elif lower == b"content-length":
+                self.length = int(value)
+            elif lower == b"transfer-encoding":
+                self.chunked = True
+            elif lower == b"connection" and value not in _PLAIN_CONNECTION:
+                also_dropped.update(token.strip().lower() for token in value.split(b","))
+        if also_dropped:  # the node named further headers that are meant for this hop only
+            self.lines = [line for line in lines if line.partition(b":")[0].lower() not in also_dropped]

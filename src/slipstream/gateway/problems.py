@@ -1,0 +1,82 @@
+"""The only map from errors to HTTP: status, OpenAI-shaped error object, headers."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+import msgspec
+
+from slipstream.core import errors
+from slipstream.core.errors import PlacementError, RequestError, SlipstreamError, WrongMethod
+from slipstream.gateway.wire_errors import HeadersTooLarge, MalformedRequest
+
+__all__ = ["ROWS", "Row", "error_event", "problem_body", "problem_headers", "row_of"]
+
+
+class Row(NamedTuple):
+    """What an error becomes. ``type`` and ``code`` are those fields of OpenAI's error object."""
+
+    status: int
+    type: str
+    code: str
+
+
+_INVALID: Final = "invalid_request_error"
+
+ROWS: Final[dict[type[SlipstreamError], Row]] = {
+    errors.InvalidBody: Row(400, _INVALID, "invalid_body"),
+    errors.InvalidField: Row(400, _INVALID, "invalid_field"),
+    MalformedRequest: Row(400, _INVALID, "malformed_request"),
+    errors.UnknownModel: Row(404, _INVALID, "model_not_found"),
+    errors.UnknownPath: Row(404, _INVALID, "unknown_path"),
+    errors.WrongMethod: Row(405, _INVALID, "method_not_allowed"),
+    errors.BodyTooLarge: Row(413, _INVALID, "body_too_large"),
+    HeadersTooLarge: Row(431, _INVALID, "headers_too_large"),
+    errors.AllFull: Row(429, "rate_limit_error", "all_full"),
+    errors.ConfigError: Row(500, "server_error", "config_error"),
+    errors.EngineUnreachable: Row(502, "server_error", "engine_unreachable"),
+    errors.EngineGarbage: Row(502, "server_error", "engine_garbage"),
+    errors.UpstreamFailed: Row(502, "server_error", "upstream_failed"),
+    errors.NothingUsable: Row(503, "server_error", "nothing_usable"),
+    errors.UpstreamTimeout: Row(504, "server_error", "upstream_timeout"),
+}
+"""Every leaf of the exception tree that can reach a client, in the order of the statuses."""
+
+_FALLBACK: Final = Row(500, "server_error", "internal_error")
+
+
+def row_of(error: SlipstreamError) -> Row:
+    """The row of an error's class, or of the nearest class above it that has one."""
+    for kind in type(error).__mro__:
+        row = ROWS.get(kind)
+        if row is not None:
+            return row
+    return _FALLBACK
+
+
+def problem_body(error: SlipstreamError) -> bytes:
+    """``{"error": {"message", "type", "param", "code"}}``."""
+    row = row_of(error)
+    param = error.param if isinstance(error, RequestError) else None
+    return msgspec.json.encode({"error": {"message": str(error), "type": row.type, "param": param, "code": row.code}})
+
+
+def problem_headers(error: SlipstreamError) -> bytes:
+    """The header lines an error adds: ``retry-after`` when waiting helps, ``allow`` when another method would do."""
+    if isinstance(error, WrongMethod):
+        return f"allow: {', '.join(error.allowed)}\r\n".encode()
+    if isinstance(error, PlacementError) and row_of(error).status in (429, 503):
+        return b"retry-after: %d\r\n" % error.retry_after_s
+    return b""
+
+
+def error_event(error: SlipstreamError, path: str) -> bytes:
+    """The error as the last event of a stream that can not be completed, in the dialect of its path."""
+    row = row_of(error)
+    if path == "/v1/responses":
+        flat = {"type": "error", "code": row.code, "message": str(error), "param": None}
+        return b"event: error\ndata: %b\n\n" % msgspec.json.encode(flat)
+    if path == "/v1/messages":
+        nested = {"type": "error", "error": {"type": "api_error", "message": str(error)}}
+        return b"event: error\ndata: %b\n\n" % msgspec.json.encode(nested)
+    return b"data: %b\n\n" % problem_body(error)

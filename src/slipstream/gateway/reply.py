@@ -1,0 +1,36 @@
+"""Answers that the gateway makes itself."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from slipstream.core.errors import SlipstreamError
+from slipstream.gateway.headers import status_line
+from slipstream.gateway.ports import Ports
+from slipstream.gateway.problems import problem_body, problem_headers, row_of
+from slipstream.gateway.wire import ClientConnection, Request
+
+__all__ = ["reply", "reply_problem"]
+
+_NO_CONTENT: Final = 204
+
+
+def reply(client: ClientConnection, request: Request | None, status: int, body: bytes, extra: bytes = b"") -> None:
+    """Write a whole JSON answer and finish the request, ``None`` if it was unreadable. ``extra`` are header lines."""
+    lines = [status_line(status), extra]
+    if status != _NO_CONTENT:
+        lines.append(b"content-type: application/json\r\ncontent-length: %d\r\n" % len(body))
+    keep_alive = request is not None and request.keep_alive
+    if request is not None and request.request_id:
+        lines.append(b"x-request-id: %b\r\n" % request.request_id.encode())
+    lines.append(b"\r\n" if keep_alive else b"connection: close\r\n\r\n")
+    if request is None or request.method != "HEAD":
+        lines.append(body)
+    client.write(b"".join(lines))
+    client.finish(keep_alive=keep_alive)
+
+
+def reply_problem(ports: Ports, client: ClientConnection, request: Request | None, error: SlipstreamError) -> None:
+    """Answer with an error and tell the observer."""
+    ports.observer.rejected(error, request.path if request is not None else "", ports.clock())
+    reply(client, request, row_of(error).status, problem_body(error), problem_headers(error))

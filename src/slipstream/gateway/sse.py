@@ -1,0 +1,136 @@
+"""Server-sent events without sockets: whole-event framing, the first content, the last payloads, the terminator."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from typing import Any, Final
+
+import msgspec
+
+__all__ = ["MAX_HELD_BYTES", "EventStream", "data_payloads", "has_content", "last_boundary"]
+
+MAX_HELD_BYTES: Final = 1024 * 1024
+"""An incomplete event longer than this is forwarded as it comes."""
+
+_BLANK_LINES: Final = (b"\n\n", b"\n\r\n", b"\r\r")
+_DONE: Final = b"[DONE]"
+_KEPT_BLOCKS: Final = 4  # one event each at worst: the last three payloads, and the terminator
+
+
+class _Delta(msgspec.Struct, gc=False):
+    content: Any = None
+    reasoning_content: Any = None
+    reasoning: Any = None
+    refusal: Any = None
+    tool_calls: Any = None
+    function_call: Any = None
+
+
+class _Choice(msgspec.Struct, gc=False):
+    delta: _Delta | None = None
+    text: Any = None
+
+
+class _Chunk(msgspec.Struct, gc=False):
+    choices: list[_Choice] | None = None
+
+
+_decode_chunk: Final = msgspec.json.Decoder(_Chunk).decode
+
+
+def last_boundary(data: bytes, start: int = 0) -> int:
+    """The index just behind the last event that ends in ``data`` at or after ``start``; 0 when none does.
+
+    Events end with a blank line; lines end with LF, CRLF or CR.
+    """
+    ends = [index + len(blank) for blank in _BLANK_LINES if (index := data.rfind(blank, start)) >= 0]
+    return max(ends, default=0)
+
+
+def data_payloads(blocks: Iterable[bytes]) -> list[bytes]:
+    """The ``data`` of every event in ``blocks``, each of which holds whole events. Comments and such are left out."""
+    payloads: list[bytes] = []
+    for block in blocks:
+        event: list[bytes] = []
+        for line in block.splitlines():
+            if line.startswith(b"data:"):
+                event.append(line[6:] if line.startswith(b"data: ") else line[5:])
+            elif not line and event:
+                payloads.append(event[0] if len(event) == 1 else b"\n".join(event))
+                event = []
+    return payloads
+
+
+def has_content(payload: bytes) -> bool:
+    """Whether a chunk of a chat or text completion carries output: content, reasoning, a refusal or a tool call."""
+    try:
+        choices = _decode_chunk(payload).choices
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return False
+    for choice in choices or ():
+        if choice.text:
+            return True
+        delta = choice.delta
+        if delta is not None and (
+            delta.content
+            or delta.reasoning_content
+            or delta.reasoning
+            or delta.tool_calls
+            or delta.function_call
+            or delta.refusal
+        ):
+            return True
+    return False
+
+
+class EventStream:
+    """Cuts a stream into blocks of whole events. However the bytes are cut on arrival, the same bytes come out.
+
+    ``first_content_at`` is the time handed to the ``feed`` that brought the first content, ``None`` before, and always
+    in dialects that ``has_content`` does not know. ``split`` is true once part of an overlong event was let through.
+    """
+
+    __slots__ = ("_held", "_recent", "first_content_at", "split")
+
+    def __init__(self) -> None:
+        self._held = b""
+        self._recent: deque[bytes] = deque(maxlen=_KEPT_BLOCKS)
+        self.first_content_at: float | None = None
+        self.split = False
+
+    def feed(self, data: bytes, now: float) -> bytes:
+        """Take bytes as they arrived at ``now``; returns the whole events to forward, which may be none."""
+        if self._held or not data.endswith(b"\n\n"):
+            data = self._cut(data)
+            if not data:
+                return data
+        self._recent.append(data)
+        if self.first_content_at is None and any(map(has_content, data_payloads((data,)))):
+            self.first_content_at = now
+        return data
+
+    def _cut(self, data: bytes) -> bytes:
+        held = self._held
+        joined = held + data if held else data
+        end = last_boundary(joined, max(0, len(held) - 3))
+        if len(joined) - end > MAX_HELD_BYTES:
+            self.split = True
+            self._held = b""
+            return joined
+        self._held = joined[end:]
+        return joined[:end]
+
+    def payloads(self) -> list[bytes]:
+        """The ``data`` of the last few events forwarded, in order, without the terminator."""
+        return [payload for payload in data_payloads(self._recent) if payload != _DONE]
+
+    @property
+    def terminated(self) -> bool:
+        """Whether the stream has said that it is complete."""
+        return _DONE in data_payloads((*self._recent, self._held + b"\n\n"))
+
+    @property
+    def held(self) -> bytes:
+        """The beginning of an event whose end has not come."""
+        return self._held

@@ -1,0 +1,321 @@
+"""Connections to nodes: one pool a node, kept alive for less time than the engines keep theirs."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, Final, Protocol
+from urllib.parse import urlsplit
+
+import httptools
+
+from slipstream.core.node import NodeSpec
+from slipstream.gateway.headers import Answer, Headers
+
+__all__ = ["NodeConnection", "NodePool", "Receiver", "Upstreams"]
+
+MAX_HEAD_BYTES: Final = 64 * 1024
+"""A node whose answer's head is longer than this is not understood."""
+
+_JOINED_BYTES: Final = 64 * 1024  # up to here one copy is cheaper than a second buffer to write
+_CHUNK_SIZES: Final = {b"%x" % size: size for size in range(1, 8192)}
+_BODILESS: Final = frozenset({204, 304})
+
+
+class Receiver(Protocol):
+    """Who a node's answer is for. Called in this order: head, body any number of times, then ended or lost."""
+
+    def answer_head(self, answer: Answer) -> None: ...
+
+    def answer_body(self, data: bytes, framed: bytes | None) -> None:
+        """Body bytes of one read, never empty. ``framed``: the same as one whole HTTP chunk, when they came so."""
+
+    def answer_ended(self) -> None: ...
+
+    def answer_lost(self) -> None:
+        """The connection is gone, or its bytes are not HTTP."""
+
+
+class NodeConnection(asyncio.Protocol):
+    """One connection to a node. It serves one receiver at a time; between two it lies in its pool."""
+
+    __slots__ = (
+        "_aligned",
+        "_answer",
+        "_complete",
+        "_excess",
+        "_head_bytes",
+        "_head_done",
+        "_head_only",
+        "_headers",
+        "_keep_alive",
+        "_parser",
+        "_pieces",
+        "_pool",
+        "_receiver",
+        "_transport",
+        "_until_close",
+        "answered",
+        "idle_since",
+        "paused",
+        "reused",
+    )
+
+    def __init__(self, pool: NodePool) -> None:
+        self._pool = pool
+        self._parser: Any = httptools.HttpResponseParser(self)
+        self._transport: Any = None
+        self._receiver: Receiver | None = None
+        self.paused = False
+        self.reused = False  # whether it served an earlier request: then the node may close it at any time
+        self.idle_since = 0.0
+
+    def send(self, receiver: Receiver, head: bytes, body: bytes, *, head_only: bool) -> None:
+        """Send a request; ``receiver`` gets its answer, which has no body, whatever it says, when ``head_only``."""
+        self._receiver = receiver
+        self._answer: Answer | None = None
+        self._headers: Headers = []
+        self._pieces: list[bytes] = []
+        self._head_only = head_only
+        self._head_bytes = 0
+        self._head_done = self._complete = self._aligned = self._until_close = self._excess = self._keep_alive = False
+        self.answered = False  # whether any byte of the answer has come
+        if len(body) <= _JOINED_BYTES:
+            self._transport.write(head + body)
+        else:
+            self._transport.writelines((head, body))
+
+    def unsent_bytes(self) -> int:
+        """How much of the request has not left the process."""
+        size: int = self._transport.get_write_buffer_size()
+        return size
+
+    def is_open(self) -> bool:
+        return not self._transport.is_closing()
+
+    def pause(self) -> None:
+        """Stop reading from the node: the reader of its answer is slow."""
+        if not self.paused and self._receiver is not None and self.is_open():
+            self.paused = True
+            self._transport.pause_reading()
+
+    def resume(self) -> None:
+        """Read on after ``pause``."""
+        if self.paused:
+            self.paused = False
+            if self.is_open():
+                self._transport.resume_reading()
+
+    def abort(self) -> None:
+        """Drop the connection at once, so that the node sees its client leave."""
+        self._receiver = None
+        self._transport.abort()
+
+    def close(self) -> None:
+        """Close the unused connection."""
+        self._transport.close()
+
+    # What follows is called by the event loop.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = transport
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        receiver, self._receiver = self._receiver, None
+        self._pool.forget(self)
+        self._parser = None  # it holds our methods, and we it
+        if receiver is not None:
+            if self._until_close and exc is None:
+                receiver.answer_ended()
+            else:
+                receiver.answer_lost()
+
+    def data_received(self, data: bytes) -> None:
+        receiver = self._receiver
+        if receiver is None:  # nothing was asked: the connection is out of step
+            self._transport.abort()
+            return
+        if self._aligned:
+            # Most reads of a stream are exactly one chunk. It is forwarded as it is, and the parser, which stands
+            # between two chunks before it and after it, need not see it.
+            end = data.find(b"\r\n", 1, 6)
+            if _CHUNK_SIZES.get(data[:end]) == len(data) - end - 4 and data.endswith(b"\r\n"):
+                receiver.answer_body(data[end + 2 : -2], data)
+                return
+        self.answered = True
+        broken = False
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserError:
+            self._excess = True
+            broken = not self._complete
+        self._deliver(receiver, data)
+        if broken and self._receiver is not None:
+            self._lose(receiver)
+
+    def _deliver(self, receiver: Receiver, data: bytes) -> None:
+        answer = self._answer
+        if answer is not None:
+            self._answer = None
+            self._aligned = answer.chunked and not self._pieces and data.endswith(b"\r\n\r\n")
+            receiver.answer_head(answer)
+        elif not self._head_done:
+            self._head_bytes += len(data)
+            if self._head_bytes > MAX_HEAD_BYTES:
+                self._lose(receiver)
+            return
+        elif self._aligned and not data.endswith(b"\r\n"):  # behind a whole chunk stands the beginning of the next
+            self._aligned = False
+        if self._pieces and self._receiver is not None:
+            pieces = self._pieces
+            body = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+            pieces.clear()
+            receiver.answer_body(body, None)
+        if self._complete and self._receiver is not None:
+            self._receiver = None
+            self.resume()
+            if self._keep_alive and not self._excess and not self.unsent_bytes():
+                self._pool.give_back(self)
+            else:
+                self._transport.close()
+            receiver.answer_ended()
+
+    def _lose(self, receiver: Receiver) -> None:
+        self.abort()
+        receiver.answer_lost()
+
+    # What follows is called by the parser, inside feed_data: it only takes notes.
+
+    def on_message_begin(self) -> None:
+        self._excess = self._complete
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if not self._head_done:  # else it is a trailer
+            self._headers.append((name, value))
+
+    def on_headers_complete(self) -> None:
+        if self._complete:
+            return
+        status = self._parser.get_status_code()
+        if status < 200:  # an interim answer; the real one follows
+            return
+        self._head_done = True
+        self._answer = answer = Answer(status, self._headers)
+        if self._head_only:
+            self._complete = True
+        else:
+            self._until_close = not answer.chunked and answer.length is None and status not in _BODILESS
+
+    def on_chunk_header(self) -> None:
+        self._aligned = False
+
+    def on_body(self, data: bytes) -> None:
+        if not self._complete:
+            self._pieces.append(data)
+
+    def on_chunk_complete(self) -> None:
+        self._aligned = True
+
+    def on_message_complete(self) -> None:
+        if not self._head_done:
+            self._headers.clear()
+        elif not self._complete:
+            self._complete = True
+            self._keep_alive = self._parser.should_keep_alive()
+
+
+class NodePool:
+    """A node's address and its idle connections, newest last."""
+
+    __slots__ = ("_clock", "_host", "_idle", "_keep_alive_s", "_port", "_tls", "marks", "preamble", "spec")
+
+    def __init__(self, spec: NodeSpec, keep_alive_s: float, clock: Callable[[], float]) -> None:
+        url = urlsplit(spec.url)
+        self.spec = spec
+        self._host = url.hostname or ""
+        self._tls = url.scheme == "https"
+        self._port = url.port or (443 if self._tls else 80)
+        self._keep_alive_s = keep_alive_s
+        self._clock = clock
+        self._idle: list[NodeConnection] = []
+        host = url.netloc.rpartition("@")[2]
+        authorization = f"authorization: Bearer {spec.api_key}\r\n" if spec.api_key else ""
+        self.preamble = f"host: {host}\r\n{authorization}".encode()
+        """The header lines that every request to this node carries."""
+        self.marks: dict[tuple[str, str], bytes] = {}
+        """The header lines that this node's answers carry, by category and reason: few, and the same all day."""
+
+    def take(self, now: float) -> NodeConnection | None:
+        """An idle connection that is probably alive, ``None`` when there is none."""
+        while self._idle:
+            connection = self._idle.pop()
+            if connection.is_open() and now - connection.idle_since < self._keep_alive_s:
+                connection.reused = True
+                return connection
+            connection.close()
+        return None
+
+    async def connect(self) -> NodeConnection:
+        """A fresh connection. Raises OSError."""
+        loop = asyncio.get_running_loop()
+        _, connection = await loop.create_connection(
+            lambda: NodeConnection(self), self._host, self._port, ssl=self._tls or None
+        )
+        return connection
+
+    def give_back(self, connection: NodeConnection) -> None:
+        """Keep a connection for the next request."""
+        connection.idle_since = self._clock()
+        self._idle.append(connection)
+
+    def forget(self, connection: NodeConnection) -> None:
+        """Drop a connection that was closed."""
+        if connection in self._idle:
+            self._idle.remove(connection)
+
+    def expire(self, now: float) -> None:
+        """Close what has been idle for too long."""
+        fresh = len(self._idle)
+        for index, connection in enumerate(self._idle):
+            if now - connection.idle_since < self._keep_alive_s:
+                fresh = index
+                break
+        for connection in self._idle[:fresh]:
+            connection.close()
+        del self._idle[:fresh]
+
+    def close(self) -> None:
+        """Close the idle connections; those in use close when they are done."""
+        for connection in self._idle:
+            connection.close()
+        self._idle.clear()
+
+
+class Upstreams:
+    """The pools of all nodes."""
+
+    __slots__ = ("_clock", "_keep_alive_s", "_pools")
+
+    def __init__(self, keep_alive_s: float, clock: Callable[[], float]) -> None:
+        self._keep_alive_s = keep_alive_s
+        self._clock = clock
+        self._pools: dict[str, NodePool] = {}
+
+    def pool(self, spec: NodeSpec) -> NodePool:
+        """The pool of a node. A node that was configured anew under its old name gets a new one."""
+        pool = self._pools.get(spec.name)
+        if pool is None or (pool.spec is not spec and pool.spec != spec):
+            if pool is not None:
+                pool.close()
+            pool = self._pools[spec.name] = NodePool(spec, self._keep_alive_s, self._clock)
+        return pool
+
+    def expire(self, now: float) -> None:
+        """Close connections that have been idle for too long, on all nodes."""
+        for pool in self._pools.values():
+            pool.expire(now)
+
+    def close(self) -> None:
+        """Close all idle connections."""
+        for pool in self._pools.values():
+            pool.close()

@@ -1,0 +1,368 @@
+"""The client's side of HTTP/1.1: requests off the wire, in order, and bytes back onto it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import Any, Final, Protocol
+
+import httptools
+
+from slipstream.core.errors import BodyTooLarge, RequestError
+from slipstream.gateway.headers import Headers, RequestHead
+from slipstream.gateway.limits import Limits
+from slipstream.gateway.wire_errors import HeadersTooLarge, MalformedRequest
+
+__all__ = ["ClientConnection", "Handler", "Request", "Work"]
+
+MAX_PIPELINED: Final = 8
+"""Complete requests a connection may have waiting behind the one that is answered, before it is read no further."""
+
+_LINGER_S: Final = 2.0
+_CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
+
+
+class Request:
+    """One request, whole.
+
+    ``target`` is path and query as sent, ``path`` without the query. ``chunks``: the client understands chunked
+    answers. ``request_id`` is empty until the handler gives it one, unless the client did.
+    """
+
+    __slots__ = ("body", "chunks", "head", "keep_alive", "method", "path", "received_at", "request_id", "target")
+
+    def __init__(
+        self,
+        method: str,
+        target: bytes,
+        path: str,
+        head: RequestHead,
+        *,
+        chunks: bool,
+        keep_alive: bool,
+        received_at: float,
+    ) -> None:
+        self.method = method
+        self.target = target
+        self.path = path
+        self.head = head
+        self.chunks = chunks
+        self.keep_alive = keep_alive
+        self.received_at = received_at
+        self.request_id = head.request_id or ""
+        self.body = b""
+
+
+class Work(Protocol):
+    """A request being answered over time. It hears of its client, and of the time passing."""
+
+    def client_gone(self) -> None: ...
+
+    def client_blocked(self) -> None:
+        """Much of what was written has not been read."""
+
+    def client_unblocked(self) -> None: ...
+
+    def expire(self, now: float) -> None: ...
+
+
+class Handler(Protocol):
+    """Who answers. Each call leads, now or later, to exactly one ``finish`` of the connection."""
+
+    def connected(self, connection: ClientConnection) -> None: ...
+
+    def disconnected(self, connection: ClientConnection) -> None: ...
+
+    def handle(self, connection: ClientConnection, request: Request) -> None: ...
+
+    def refuse(self, connection: ClientConnection, error: RequestError) -> None:
+        """Answer what could not be read as a request; then ``finish`` with ``keep_alive`` false."""
+
+    def now(self) -> float: ...
+
+
+class ClientConnection(asyncio.Protocol):
+    """One client's connection. Requests are handled one at a time, in the order in which they came."""
+
+    __slots__ = (
+        "_body_bytes",
+        "_busy",
+        "_closing_since",
+        "_driving",
+        "_expecting",
+        "_handler",
+        "_head_bytes",
+        "_headers",
+        "_in_body",
+        "_limits",
+        "_parser",
+        "_pieces",
+        "_progress_at",
+        "_reading_paused",
+        "_ready",
+        "_refusal",
+        "_request",
+        "_resumption",
+        "_target",
+        "_transport",
+        "_unsent",
+        "_write_blocked",
+        "active_at",
+        "work",
+    )
+
+    def __init__(self, handler: Handler, limits: Limits) -> None:
+        self._handler = handler
+        self._limits = limits
+        self._transport: Any = None
+        self._parser: Any = httptools.HttpRequestParser(self)
+        self._ready: deque[Request | RequestError] = deque()
+        self._refusal: RequestError | None = None
+        self._request: Request | None = None
+        self._resumption: bytes | None = None
+        self._headers: Headers = []
+        self._pieces: list[bytes] = []
+        self._target = b""
+        self._head_bytes = self._body_bytes = self._unsent = 0
+        self._busy = self._driving = self._expecting = self._in_body = False
+        self._reading_paused = self._write_blocked = False
+        self._closing_since: float | None = None
+        self.work: Work | None = None
+        """What the current request's answer is made by, when that takes time."""
+        self.active_at = self._progress_at = 0.0
+
+    # What follows is for whoever answers.
+
+    def write(self, data: bytes) -> None:
+        """Send bytes of the answer."""
+        self._transport.write(data)
+
+    def finish(self, *, keep_alive: bool) -> None:
+        """The answer to the current request is written."""
+        self.work = None
+        self._busy = False
+        if not keep_alive:
+            self.close()
+        elif self._ready or self._expecting:
+            self._drive()
+
+    def close(self) -> None:
+        """Close when everything written is sent. Nothing further is read as a request."""
+        if self._closing_since is None:
+            self._closing_since = self._handler.now()
+            self._ready.clear()
+            if self._refusal is None:
+                self._transport.close()
+            else:  # the client is still sending: closing now could destroy the answer before it is read
+                self._transport.write_eof()
+                self._read_on()
+
+    def abort(self) -> None:
+        """Drop the connection at once."""
+        self._transport.abort()
+
+    @property
+    def idle(self) -> bool:
+        """Whether no request is being answered or waits to be."""
+        return not self._busy and not self._ready
+
+    def expire(self, now: float) -> None:
+        """Give up on a client that keeps us waiting; pass the time on to the work in progress."""
+        limits = self._limits
+        unsent = self._transport.get_write_buffer_size()
+        if unsent != self._unsent or not unsent:
+            self._unsent = unsent
+            self._progress_at = now
+        if now - self._progress_at >= limits.write_s:
+            self.abort()
+        elif self._closing_since is not None:
+            if now - self._closing_since >= (_LINGER_S if self._refusal is not None else limits.write_s):
+                self.abort()
+        elif self.work is not None:
+            self.work.expire(now)
+        elif not self._busy:
+            receiving = self._in_body or self._head_bytes
+            if now - self.active_at >= (limits.idle_s if receiving else limits.client_keep_alive_s):
+                self.close()
+
+    # What follows is called by the event loop.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = transport
+        self.active_at = self._handler.now()
+        self._handler.connected(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - why does not matter, the signature does
+        self._closing_since = 0.0
+        self._ready.clear()
+        self._parser = None  # it holds our methods, and we it
+        work, self.work = self.work, None
+        self._handler.disconnected(self)
+        if work is not None:
+            work.client_gone()
+
+    def pause_writing(self) -> None:
+        self._write_blocked = True
+        if self.work is not None:
+            self.work.client_blocked()
+
+    def resume_writing(self) -> None:
+        self._write_blocked = False
+        if self.work is not None:
+            self.work.client_unblocked()
+        else:
+            self._drive()
+
+    def data_received(self, data: bytes) -> None:
+        if self._refusal is not None or self._closing_since is not None:
+            return  # what comes behind a refused request is not read
+        self.active_at = self._handler.now()
+        if not self._in_body:
+            self._head_bytes += len(data)
+        self._feed(data)
+        if not self._in_body and self._head_bytes > self._limits.max_header_bytes:
+            self._refuse(_headers_too_large(self._limits))
+        if self._ready or self._expecting:
+            self._drive()
+
+    def _feed(self, data: bytes) -> None:
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserUpgrade as upgrade:
+            self._decline_upgrade(data[upgrade.args[0] :])
+        except httptools.HttpParserError as error:
+            self._refuse(MalformedRequest(f"The bytes received are not an HTTP/1.1 request: {error}."))
+
+    def _decline_upgrade(self, rest: bytes) -> None:
+        """Go on in HTTP/1.1 after a request that offered another protocol.
+
+        The parser stops behind the head of such a request, so a new one is told what it needs to know of the body.
+        """
+        self._parser = httptools.HttpRequestParser(self)
+        if self._resumption is not None:
+            self._parser.feed_data(b"POST / HTTP/1.1\r\n%b\r\n\r\n" % self._resumption)
+            self._resumption = None
+        if rest:
+            self._feed(rest)
+
+    def _refuse(self, error: RequestError) -> None:
+        if self._refusal is None:
+            self._refusal = error
+            self._ready.append(error)
+
+    def _drive(self) -> None:
+        """Handle what is ready, one after the other. Answers may come at once: that makes a loop, not a recursion."""
+        if self._driving:
+            return
+        self._driving = True
+        ready = self._ready
+        while ready and not self._busy and not self._write_blocked and self._closing_since is None:
+            item = ready.popleft()
+            self._busy = True
+            if isinstance(item, Request):
+                self._handler.handle(self, item)
+            else:
+                self._handler.refuse(self, item)
+        self._driving = False
+        if self._expecting and self.idle and self._refusal is None and self._closing_since is None:
+            self._expecting = False
+            self._transport.write(_CONTINUE)
+        if len(ready) > MAX_PIPELINED:
+            if not self._reading_paused:
+                self._reading_paused = True
+                self._transport.pause_reading()
+        elif self._reading_paused:
+            self._read_on()
+
+    def _read_on(self) -> None:
+        if self._reading_paused and not self._transport.is_closing():
+            self._reading_paused = False
+            self._transport.resume_reading()
+
+    # What follows is called by the parser, inside feed_data: it only takes notes.
+
+    def on_message_begin(self) -> None:
+        if self._resumption is None:
+            self._headers = []
+            self._target = b""
+
+    def on_url(self, url: bytes) -> None:
+        self._target += url
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if not self._in_body:  # else it is a trailer
+            self._headers.append((name, value))
+
+    def on_headers_complete(self) -> None:
+        if self._refusal is not None or self._resumption is not None:
+            return
+        limits = self._limits
+        if not 0 < self._head_bytes <= limits.max_header_bytes:  # then it may be over the limit: count exactly
+            size = len(self._target) + sum(len(name) + len(value) + 4 for name, value in self._headers)
+            if size > limits.max_header_bytes:
+                self._refuse(_headers_too_large(limits))
+                return
+        head = RequestHead(self._headers)
+        if head.length is not None and head.length > limits.max_body_bytes:
+            self._refuse(_body_too_large(limits))
+            return
+        target = _origin_form(self._target)
+        parser = self._parser
+        http_1_1 = parser.get_http_version() == "1.1"
+        self._request = Request(
+            parser.get_method().decode("ascii"),
+            target,
+            target.partition(b"?")[0].decode("latin-1"),
+            head,
+            chunks=http_1_1,
+            keep_alive=http_1_1 and parser.should_keep_alive(),
+            received_at=self.active_at,
+        )
+        self._in_body = True
+        self._body_bytes = 0
+        if head.expects:
+            self._expecting = True
+        if (head.chunked or head.length) and parser.should_upgrade():
+            self._resumption = b"content-length: %d" % head.length if head.length else b"transfer-encoding: chunked"
+
+    def on_body(self, data: bytes) -> None:
+        if self._refusal is None:
+            self._body_bytes += len(data)
+            if self._body_bytes > self._limits.max_body_bytes:
+                self._pieces.clear()
+                self._refuse(_body_too_large(self._limits))
+            else:
+                self._pieces.append(data)
+
+    def on_message_complete(self) -> None:
+        request = self._request
+        if self._refusal is not None or self._resumption is not None or request is None:
+            return
+        pieces = self._pieces
+        if pieces:
+            request.body = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+            pieces.clear()
+        self._request = None
+        self._in_body = self._expecting = False
+        self._head_bytes = 0
+        self._ready.append(request)
+
+
+def _origin_form(target: bytes) -> bytes:
+    """Path and query of a request's target; a proxy's clients send a whole URL."""
+    if target.startswith(b"/"):
+        return target
+    try:
+        url = httptools.parse_url(target)
+    except httptools.HttpParserError:
+        return b"*"
+    path = url.path or b"/"
+    return b"%b?%b" % (path, url.query) if url.query else path
+
+
+def _headers_too_large(limits: Limits) -> HeadersTooLarge:
+    return HeadersTooLarge(f"The request's headers are over the limit of {limits.max_header_bytes} bytes.")
+
+
+def _body_too_large(limits: Limits) -> BodyTooLarge:
+    return BodyTooLarge(f"The request's body is over the limit of {limits.max_body_bytes} bytes.")
