@@ -80,7 +80,7 @@ def test_a_decision_older_than_the_journal_is_not_explained_by_guessing() -> Non
     placement = dispatcher.place(shape("code"), "old", 0.1)
     state = fleet.node("t")
     assert state is not None
-    for _ in range(60_000):
+    for _ in range(21_000):
         fleet.admit("t", 1, "code", 0.1)
         fleet.release(state, 1, "code", 0.1)
     assert dispatcher.candidates(placement) is None

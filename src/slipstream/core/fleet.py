@@ -22,7 +22,7 @@ from slipstream.core.saturation import TimeShare, is_saturated
 
 __all__ = ["Fleet", "NodeFacts", "NodeState", "ReplicaGroup"]
 
-JOURNAL_ENTRIES = 100_000
+JOURNAL_ENTRIES = 40_000
 STALE_PENALTY = 1_000.0
 """Added to the load of a standard node whose telemetry is stale: it is used after every fresh one, by our ledger
 alone.
@@ -261,6 +261,10 @@ class Fleet:
     def models(self) -> tuple[str, ...]:
         """Every model some node serves, in alphabetical order."""
         return tuple(sorted({model for node in self._nodes.values() for model in node.models}))
+
+    def usable_nodes(self) -> int:
+        """How many nodes could take a request now, were they empty."""
+        return sum(node.usable for node in self._nodes.values())
 
     def node(self, name: str) -> NodeState | None:
         """The node of that name; ``None`` when the fleet has none."""

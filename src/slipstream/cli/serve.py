@@ -1,0 +1,58 @@
+"""``slipstream serve``: the gateway before nodes that run elsewhere."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from pathlib import Path
+from typing import Annotated
+
+import typer
+import uvloop
+
+from slipstream.cli.config import DEFAULT_FILE
+from slipstream.config import FleetConfig, load
+from slipstream.core.errors import ConfigError
+from slipstream.service import Service, running
+from slipstream.telemetry.logs import configure_logs
+
+__all__ = ["serve", "until_told_to_stop"]
+
+
+def serve(
+    config: Annotated[Path, typer.Option("--config", "-c", help="Configuration file.")] = DEFAULT_FILE,
+) -> None:
+    """Run the gateway before the nodes of a configuration file, until Ctrl-C or SIGTERM."""
+    try:
+        loaded = load(config)
+    except ConfigError as error:
+        typer.echo(error, err=True)
+        raise typer.Exit(1) from None
+    configure_logs(loaded.log.level, loaded.log.format)
+    try:
+        uvloop.run(_serve(loaded))
+    except OSError as error:
+        typer.echo(f"can not listen on {loaded.gateway.listen} or {loaded.admin.listen}: {error.strerror}", err=True)
+        raise typer.Exit(1) from None
+
+
+async def _serve(config: FleetConfig) -> None:
+    async with running(config) as service:
+        _announce(service)
+        await until_told_to_stop()
+        typer.echo("stopping: no new requests, running ones may finish", err=True)
+
+
+def _announce(service: Service) -> None:
+    nodes = len(service.config.nodes)
+    typer.echo(f"gateway on {service.gateway_url}, admin on {service.admin_url}, {nodes} node{'s' * (nodes != 1)}")
+
+
+async def until_told_to_stop() -> None:
+    """Wait for SIGINT (Ctrl-C) or SIGTERM. A second one ends the process at once."""
+    loop, told = asyncio.get_running_loop(), asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, told.set)
+    await told.wait()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.remove_signal_handler(number)

@@ -1,0 +1,72 @@
+"""``slipstream up``: a whole fleet on this machine, real engines included."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+import uvloop
+
+from slipstream.cli.serve import until_told_to_stop
+from slipstream.core.errors import SlipstreamError
+from slipstream.embedded import EmbeddedFleet, embedded_nodes
+from slipstream.service import Service, embedded_config, running
+from slipstream.telemetry.logs import configure_logs
+
+__all__ = ["up"]
+
+READY_TIMEOUT_S = 30.0
+
+
+def up(
+    speculative: Annotated[int, typer.Option(min=0, max=64, help="Nodes with a speculator.")] = 1,
+    standard: Annotated[int, typer.Option(min=0, max=64, help="Nodes without.")] = 1,
+    model: Annotated[Path | None, typer.Option(help="GGUF file to serve; SmolLM2-135M when left out.")] = None,
+    speculator: Annotated[str, typer.Option(help="What drafts: ngram, or draft:PATH of a smaller GGUF.")] = "ngram",
+    slots: Annotated[int, typer.Option(min=1, max=256, help="Sequences a node works on at once.")] = 8,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port of the gateway; 0 = any free one.")] = 8080,
+    admin_port: Annotated[int, typer.Option(min=0, max=65535, help="Port of the admin API; 0 = any free one.")] = 8081,
+) -> None:
+    """Start a fleet of llama.cpp nodes on this machine and serve until Ctrl-C."""
+    configure_logs("warning", "console")
+    if speculative + standard == 0:
+        typer.echo("a fleet needs at least one node: --speculative or --standard", err=True)
+        raise typer.Exit(2)
+    try:
+        nodes = embedded_nodes(
+            speculative=speculative, standard=standard, model=model, speculator=speculator, slots=slots
+        )
+        uvloop.run(_up(EmbeddedFleet(nodes), port, admin_port))
+    except SlipstreamError as error:
+        typer.echo(error, err=True)
+        raise typer.Exit(1) from None
+    except OSError as error:
+        typer.echo(f"can not listen on port {port} or {admin_port}: {error.strerror}", err=True)
+        raise typer.Exit(1) from None
+
+
+async def _up(fleet: EmbeddedFleet, port: int, admin_port: int) -> None:
+    async with fleet, running(embedded_config(fleet.nodes, port, admin_port)) as service:
+        await service.ready(READY_TIMEOUT_S)
+        _announce(service)
+        await until_told_to_stop()
+        typer.echo("stopping", err=True)
+
+
+def _announce(service: Service) -> None:
+    model = service.dispatcher.fleet.models()[0]
+    base = f"{service.gateway_url}/v1"
+    body = f'{{"model": "{model}", "messages": [{{"role": "user", "content": "Say hello."}}]}}'
+    typer.echo(f"base URL  {base}")
+    typer.echo(f"admin     {service.admin_url}  (slipstream status --url {service.admin_url})")
+    typer.echo()
+    typer.echo(f"curl {base}/chat/completions -H 'content-type: application/json' -d '{body}'")
+    typer.echo()
+    typer.echo(
+        f'python -c \'from openai import OpenAI; c = OpenAI(base_url="{base}", api_key="none"); '
+        f'print(c.chat.completions.create(model="{model}", '
+        'messages=[{"role": "user", "content": "Say hello."}]).choices[0].message.content)\''
+    )
+    typer.echo()
+    typer.echo("Ctrl-C ends the gateway and its nodes.")
