@@ -21,6 +21,8 @@ from slipstream.core.acceptance.evidence import HALF_LIFE, Ratio
 
 __all__ = ["Attribution", "AttributionWindow"]
 
+_SWEEPS = 200
+
 
 @dataclass(frozen=True, slots=True)
 class AttributionWindow:
@@ -123,17 +125,16 @@ class Attribution:
             [value + (ridge if i == j else 0.0) for j, value in enumerate(row)] for i, row in enumerate(self._shares)
         ]
         target = [value + ridge * believed for value, believed in zip(self._accepted_by_share, prior, strict=True)]
-        solution = _bounded_least_squares(matrix, target, prior, self._drafted / self._steps)
-
         freedom = self._weight * self._weight / self._weight_squared - size
         if freedom < 2.0:
             return dict.fromkeys(self._index)
+        spread = _inverse(matrix)
+        solution = _bounded_least_squares(matrix, target, spread, self._drafted / self._steps)
         squared_residuals = self._accepted_squared + sum(
             value * (_dot(row, solution) - 2.0 * by_share)
             for value, row, by_share in zip(solution, self._shares, self._accepted_by_share, strict=True)
         )
         variance = max(0.0, squared_residuals) / self._weight * (freedom + size) / freedom
-        spread = _inverse(matrix)
         # A ridge too small to matter, just to invert: what is left of a category once the others have explained what
         # they can.
         trace = sum(row[i] for i, row in enumerate(self._shares))
@@ -202,18 +203,21 @@ def _dot(left: list[float], right: list[float]) -> float:
 
 
 def _bounded_least_squares(
-    matrix: list[list[float]], target: list[float], start: list[float], upper: float
+    matrix: list[list[float]], target: list[float], inverse: list[list[float]], upper: float
 ) -> list[float]:
-    """Minimize xᵀMx − 2tᵀx over 0 ≤ x ≤ ``upper`` by coordinate descent, which converges since the ridge makes M
-    definite."""
-    x = [min(value, upper) for value in start]
-    for _ in range(10_000):
+    """Minimize xᵀMx − 2tᵀx over 0 ≤ x ≤ ``upper``, M positive definite.
+
+    Where the free minimum is within the bounds, that is it; otherwise coordinate descent from its projection, cut off
+    after so many sweeps that the event loop never notices.
+    """
+    x = [min(upper, max(0.0, _dot(row, target))) for row in inverse]
+    for _ in range(_SWEEPS):
         largest = 0.0
         for i, row in enumerate(matrix):
             better = min(upper, max(0.0, x[i] + (target[i] - _dot(row, x)) / row[i]))
             largest = max(largest, abs(better - x[i]))
             x[i] = better
-        if largest < 1e-10:
+        if largest <= 1e-7 * upper:
             break
     return x
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from typing import TypeAlias, TypeVar
 
 from slipstream.core.acceptance.attribution import Attribution, AttributionWindow
@@ -85,7 +84,7 @@ class AcceptanceBook:
         known = self._estimates.pop(key, None)
         evidence = (NO_EVIDENCE if known is None else known.evidence).credited(sample, steps, now, half_life)
         if known is not None and known.source == "attributed" and evidence.requests < self.prior.requests:
-            estimate = replace(known, evidence=evidence)
+            estimate = known._replace(evidence=evidence)
         else:
             estimate = blended_estimate(category, self.prior, speculator, evidence)
         self._remember(key, estimate)

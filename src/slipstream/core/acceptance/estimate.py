@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 from slipstream.core.acceptance.evidence import NO_EVIDENCE, Evidence, Ratio
 from slipstream.core.acceptance.measures import (
@@ -43,14 +42,13 @@ evidence alone. ``attributed``: a node's counters, split over categories. ``coun
 """
 
 
-@dataclass(frozen=True, slots=True)
-class AcceptanceEstimate:
-    """An estimate as of the last evidence; time alone never changes it.
+class AcceptanceEstimate(NamedTuple):
+    """An estimate as of the last evidence; time alone never changes it. A named tuple for the reason that evidence is.
 
     ``tau`` (1..K+1), ``alpha`` (0..1, for the draft length ``k`` beside it), ``tokens_per_step`` (1..K+1) and
     ``proposing_share`` (0..1) are ``None`` when unknown. ``k`` is the mean draft length of the steps measured, so not
-    always whole. The two ratios are the evidence's own, without the prior, and give the intervals: ``None`` where
-    there is none, or while the prior holds alone. ``evidence`` holds the sums they came from.
+    always whole. ``evidence`` holds the sums over requests (or, of a node, over its counters); ``attributed`` is the
+    ratio that a split of counters gave, ``None`` unless that is the source.
     """
 
     source: Source
@@ -59,9 +57,24 @@ class AcceptanceEstimate:
     k: float | None
     tokens_per_step: TokensPerStep | None
     proposing_share: ProposingShare | None
-    accepted_per_verify_step: Ratio | None
-    accepted_per_decode_step: Ratio | None
     evidence: Evidence
+    attributed: Ratio | None = None
+
+    @property
+    def accepted_per_verify_step(self) -> Ratio | None:
+        """`tau − 1` of the evidence alone, without the prior; ``None`` where there is none, or it is not used."""
+        if self.source == "prior":
+            return None
+        if self.source == "attributed":
+            return self.attributed if self.tau is not None else None
+        return self.evidence.accepted_per_verify_step()
+
+    @property
+    def accepted_per_decode_step(self) -> Ratio | None:
+        """Tokens per step, less 1, of the evidence alone; ``None`` where there is none, or it is not used."""
+        if self.source == "prior":
+            return None
+        return self.attributed if self.source == "attributed" else self.evidence.accepted_per_decode_step()
 
     @property
     def tau_interval(self) -> Interval | None:
@@ -118,7 +131,7 @@ def prior_estimate(
     tau = mean_acceptance_length_of(alpha, k)
     tokens_per_step = prior.tokens_per_step(category, speculator, k)
     share = prior.proposing_share(speculator, k)
-    return AcceptanceEstimate("prior", tau, PerTokenAcceptance(alpha), k, tokens_per_step, share, None, None, evidence)
+    return AcceptanceEstimate("prior", tau, PerTokenAcceptance(alpha), k, tokens_per_step, share, evidence)
 
 
 def blended_estimate(
@@ -154,10 +167,10 @@ def attributed_estimate(
     """
     tokens_per_step = TokensPerStep(1.0 + ratio.value)
     if not always_proposes(speculator) or k is None or k <= 0.0:
-        return AcceptanceEstimate("attributed", None, None, None, tokens_per_step, None, None, ratio, evidence)
+        return AcceptanceEstimate("attributed", None, None, None, tokens_per_step, None, evidence, ratio)
     tau = MeanAcceptanceLength(tokens_per_step)
     share = ProposingShare(1.0)
-    return AcceptanceEstimate("attributed", tau, alpha_of(tau, k), k, tokens_per_step, share, ratio, ratio, evidence)
+    return AcceptanceEstimate("attributed", tau, alpha_of(tau, k), k, tokens_per_step, share, evidence, ratio)
 
 
 def _estimate(
@@ -176,8 +189,6 @@ def _estimate(
         k,
         tokens_per_step_of(tau if tau is not None else 1.0, share) if share is not None else None,
         share,
-        evidence.accepted_per_verify_step(),
-        evidence.accepted_per_decode_step(),
         evidence,
     )
 

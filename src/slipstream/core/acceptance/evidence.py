@@ -55,30 +55,35 @@ class Evidence(NamedTuple):
 
     def credited(self, sample: SpeculationSample, steps: Steps, now: float, half_life: float = HALF_LIFE) -> Evidence:
         """This evidence and one request more, finished at ``now`` (a time before the last counts as the last)."""
-        at = self.at
+        (
+            at, weight, drafted, accepted, verify, decode,
+            accepted_accepted, accepted_verify, verify_verify, accepted_decode, decode_decode,
+            requests, total_drafted, total_accepted,
+        ) = self  # fmt: skip
+        fade = 1.0
         if now > at:
             fade = 0.5 ** ((now - at) / half_life)
             at = now
-        else:
-            fade = 1.0
         fade_squared = fade * fade
-        drafted, accepted = sample.drafted, sample.accepted
-        verify, decode = steps.verify, steps.decode
-        return Evidence(
-            at,
-            self.weight * fade + 1.0,
-            self.drafted * fade + drafted,
-            self.accepted * fade + accepted,
-            self.verify * fade + verify,
-            self.decode * fade + decode,
-            self.accepted_accepted * fade_squared + accepted * accepted,
-            self.accepted_verify * fade_squared + accepted * verify,
-            self.verify_verify * fade_squared + verify * verify,
-            self.accepted_decode * fade_squared + accepted * decode,
-            self.decode_decode * fade_squared + decode * decode,
-            self.requests + 1,
-            self.total_drafted + drafted,
-            self.total_accepted + accepted,
+        x, y, z = sample.accepted, steps.verify, steps.decode
+        return tuple.__new__(  # what Evidence(...) would do, without the detour through its keyword arguments
+            Evidence,
+            (
+                at,
+                weight * fade + 1.0,
+                drafted * fade + sample.drafted,
+                accepted * fade + x,
+                verify * fade + y,
+                decode * fade + z,
+                accepted_accepted * fade_squared + x * x,
+                accepted_verify * fade_squared + x * y,
+                verify_verify * fade_squared + y * y,
+                accepted_decode * fade_squared + x * z,
+                decode_decode * fade_squared + z * z,
+                requests + 1,
+                total_drafted + sample.drafted,
+                total_accepted + x,
+            ),
         )
 
     def counted(self, delta: CounterDelta, now: float, half_life: float = HALF_LIFE) -> Evidence:

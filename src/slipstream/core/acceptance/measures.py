@@ -80,21 +80,25 @@ def alpha_of(tau: float, k: float) -> PerTokenAcceptance:
     alpha = min(1.0, ((tau - 1.0) / k) ** (2.0 / (k + 1.0)))
     if alpha <= low or alpha >= high:
         alpha = 0.5 * (low + high)
+    n = k + 1.0
     for _ in range(_ROUNDS):
         rest = 1.0 - alpha
-        power = (k + 1.0) * log(alpha)
-        length = -expm1(power) / rest
+        missing = -expm1(n * log(alpha))  # 1 − alpha^n
+        length = missing / rest
         if length > tau:
             high = alpha
         else:
             low = alpha
-        slope = (length - (k + 1.0) * (expm1(power) + 1.0) / alpha) / rest
-        following = alpha - (length - tau) / slope if slope > 0.0 else low
-        if not low < following < high:
-            following = 0.5 * (low + high)
-        if abs(following - alpha) <= 1e-13:
-            return PerTokenAcceptance(following)
-        alpha = following
+        slope = (length - n * (1.0 - missing) / alpha) / rest
+        before = alpha
+        alpha -= (length - tau) / slope if slope > 0.0 else 1.0
+        if not low < alpha < high:
+            alpha = 0.5 * (low + high)
+            if low < alpha < high:
+                continue
+            break
+        if abs(alpha - before) <= 1e-8:  # Newton squares the error: what is left is beyond the precision of a float
+            break
     return PerTokenAcceptance(alpha)
 
 

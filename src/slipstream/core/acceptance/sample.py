@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from slipstream.core.node import Speculator, SpeculatorKind
 
@@ -24,8 +25,7 @@ class SpeculationSample:
     output_tokens: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Steps:
+class Steps(NamedTuple):
     """The steps of one request: ``verify`` those that proposed something, ``decode`` all of them. Both 0 or more."""
 
     verify: float
