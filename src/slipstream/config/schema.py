@@ -213,8 +213,8 @@ class CategoryRuleSection(Section):
     )
     where: Literal["edges", "user", "system"] = Field(
         default="edges",
-        description="The text that the pattern looks in: first and last lines of the last user message (edges), first and "
-        "last 2 KB of it (user), or of the system prompt (system).",
+        description="The text that the pattern looks in: the beginning and end of the last user message (edges), the "
+        "first and last 2 KB of it (user), or of the system prompt (system).",
     )
 
     @model_validator(mode="after")
