@@ -108,6 +108,32 @@ def test_high_alpha_does_not_hide_that_little_is_proposed() -> None:
     assert estimate.tokens_per_step == pytest.approx(1.19)
 
 
+def test_rare_drafts_that_are_nearly_always_taken_do_not_lift_a_category_over_the_floor() -> None:
+    sample = SpeculationSample(8, 7, 1, 108)
+    steps = steps_of(sample, NGRAM)
+    assert steps is not None
+    evidence = NO_EVIDENCE
+    for i in range(40):
+        evidence = evidence.credited(sample, steps, float(i))
+    estimate = blended_estimate("code", PRIOR, NGRAM, evidence)
+    assert estimate.alpha is not None
+    assert estimate.alpha > 0.6
+    assert estimate.tokens_per_step is not None
+    # Between what was measured, 1.07, and what was believed, nearer to the larger of the two weights.
+    assert 1.07 < estimate.tokens_per_step < 1.2
+
+
+def test_answers_of_one_token_leave_the_prior_standing() -> None:
+    sample = SpeculationSample(0, 0, None, 1)
+    steps = steps_of(sample, DRAFT)
+    assert steps is not None
+    evidence = NO_EVIDENCE
+    for i in range(20):
+        evidence = evidence.credited(sample, steps, float(i))
+    estimate = blended_estimate("code", PRIOR, DRAFT, evidence)
+    assert (estimate.source, estimate.alpha, estimate.requests) == ("prior", 0.75, 20)
+
+
 @given(
     st.lists(st.tuples(st.integers(1, 50), st.floats(0.0, 1.0), st.integers(0, 50)), min_size=10, max_size=30),
     st.sampled_from([DRAFT, NGRAM]),

@@ -137,23 +137,18 @@ def prior_estimate(
 def blended_estimate(
     category: str, prior: AcceptancePrior, speculator: Speculator, evidence: Evidence
 ) -> AcceptanceEstimate:
-    """The evidence with the prior blended in as ``prior.requests`` requests of the mean length seen.
-
-    Below that many requests of evidence, ever, the prior holds alone.
+    """The evidence with the prior blended in: ``prior.requests`` requests more, of the mean length seen, that went as
+    believed. Below that many requests of evidence, ever, or before any decoded a step, the prior holds alone.
     """
-    if evidence.requests < prior.requests:
+    if evidence.requests < prior.requests or evidence.decode <= 0.0:
         return prior_estimate(category, prior, speculator, evidence)
     k = _draft_length(evidence, prior, speculator)
-    believed = mean_acceptance_length_of(prior.alpha(category), k)
-    believed_share = prior.proposing_share(speculator, k)
-    # A request of belief is as long as the mean request seen.
-    length = prior.requests / evidence.weight
-    verify = length * evidence.verify
-    decode = length * evidence.decode
-    # Nothing ever proposed says much about how often, and nothing about how long an acceptance would be.
-    tau = mean_acceptance_length_from_counts(evidence.accepted + verify * (believed - 1.0), evidence.verify + verify)
-    proposing = evidence.verify + decode * believed_share
-    return _estimate("blended", tau or believed, k, proposing, evidence.decode + decode, evidence)
+    believed_decode = evidence.decode * prior.requests / evidence.weight
+    believed_verify = believed_decode * prior.proposing_share(speculator, k)
+    believed_accepted = believed_verify * (mean_acceptance_length_of(prior.alpha(category), k) - 1.0)
+    verify = evidence.verify + believed_verify
+    tau = mean_acceptance_length_from_counts(evidence.accepted + believed_accepted, verify)
+    return _estimate("blended", tau, k, verify, evidence.decode + believed_decode, evidence)
 
 
 def attributed_estimate(
