@@ -174,7 +174,8 @@ def _text(message: Message) -> str:
         return content
     if content is None:
         return ""
-    return "\n".join(part if isinstance(part, str) else part.text or "" for part in content)
+    texts = (part if isinstance(part, str) else part.text for part in content)
+    return "\n".join(text for text in texts if text)
 
 
 def _prompt_characters(view: RequestView) -> int | None:
