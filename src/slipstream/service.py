@@ -26,7 +26,7 @@ from slipstream.core.node import NodeSpec
 from slipstream.core.policy import ProbingSettings, ThresholdPolicy, ThresholdSettings
 from slipstream.core.request import RequestShape
 from slipstream.engines.catalogue import ENGINES, gauge_lag_s, read_statistics
-from slipstream.engines.scrape import Scraper, scraping_session
+from slipstream.engines.scrape import Scraper
 from slipstream.gateway.body import features_of, read_body, shape_of, traffic_class_of
 from slipstream.gateway.limits import Limits
 from slipstream.gateway.ports import Ports, Reader
@@ -67,7 +67,9 @@ class Service:
         self.admin_url = admin_url
 
     async def ready(self, timeout_s: float) -> None:
-        """Wait until every node has reported, and the speculative ones a speculator. Raises `NotReady` with who has not."""
+        """Wait until every node has reported, and the speculative ones a speculator. Raises `NotReady` with who has
+        not.
+        """
         deadline = monotonic() + timeout_s
         while missing := [node for node in self.dispatcher.fleet.nodes() if not (node.usable and node.fresh)]:
             if monotonic() >= deadline:
@@ -161,11 +163,8 @@ async def running(config: FleetConfig) -> AsyncIterator[Service]:
         stack.push_async_callback(gateway.close, CLOSE_GRACE_S)
         admin = Admin(dispatcher, collector, monotonic, version=__version__)
         admin_url = await stack.enter_async_context(serve_admin(admin, *config.admin.address))
-        session = await stack.enter_async_context(scraping_session())
         timing = Timing(interval_s=config.control.poll_interval_s, timeout_s=config.control.poll_timeout_s)
-        supervisor = Supervisor(
-            dispatcher, lambda node: Scraper(session, node.url, node.api_key).fetch, timing, clock=monotonic
-        )
+        supervisor = Supervisor(dispatcher, lambda node: Scraper(node.url, node.api_key), timing, clock=monotonic)
         supervisor.start(specs)
         stack.push_async_callback(supervisor.stop)
         measuring = asyncio.create_task(lag.run(), name="loop lag")

@@ -16,7 +16,7 @@ from slipstream.engines.catalogue import ENGINES
 from slipstream.engines.detect import PROBE_PATHS, detect
 from slipstream.engines.engine import Engine, Page, merged
 
-__all__ = ["Fetch", "FleetReports", "Poller", "Timing", "next_beat", "poll_interval_s"]
+__all__ = ["FleetReports", "Poller", "Source", "Timing", "next_beat", "poll_interval_s"]
 
 COST_SHARE = 0.02
 """The most of its time that an engine may spend on being asked."""
@@ -36,10 +36,12 @@ class FleetReports(Protocol):
     def report_failed(self, name: str, now: float, error: EngineError) -> None: ...
 
 
-class Fetch(Protocol):
-    """Gets the body of a node's page at ``path`` within ``timeout_s``, or raises an `EngineError`."""
+class Source(Protocol):
+    """Where a node's pages come from. ``fetch`` gives a body within ``timeout_s``, or raises an `EngineError`."""
 
-    async def __call__(self, path: str, timeout_s: float) -> bytes: ...
+    async def fetch(self, path: str, timeout_s: float) -> bytes: ...
+
+    def close(self) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +85,7 @@ class Poller:
         self,
         node: NodeSpec,
         fleet: FleetReports,
-        fetch: Fetch,
+        source: Source,
         timing: Timing,
         *,
         phase: float = 0.0,
@@ -94,17 +96,19 @@ class Poller:
             raise ValueError(f"node {node.name}: engine {node.engine!r} is not one of {', '.join(ENGINES)}")
         self._node = node
         self._fleet = fleet
-        self._fetch = fetch
+        self._source = source
         self._timing = timing
-        self._phase = phase
+        self.phase = phase
         self._clock = clock
         self._sleep = sleep
         self._engine = ENGINES[node.engine] if node.engine else None
         self._facts: NodeReport | None = None
         self._facts_due = 0.0
-        self._sources: tuple[Page, ...] = ()
-        self._source: Page | None = None
+        self._load_pages: tuple[Page, ...] = ()
+        self._load_page: Page | None = None
         self._trouble: type[EngineError] | None = None
+        self.polls = 0
+        """Polls so far, failed ones included."""
         self.missed = 0
         """Polls left out because the one before, or this process, took too long."""
 
@@ -114,21 +118,26 @@ class Poller:
         cost = self._engine.scrape_cost_s if self._engine else 0.0
         return poll_interval_s(self._timing.interval_s, cost)
 
+    def close(self) -> None:
+        """Let go of the node's connection."""
+        self._source.close()
+
     async def run(self) -> None:
         """Poll until cancelled, on a fixed beat: a poll that comes too late is left out, the next keeps its time."""
-        due = next_beat(self._clock(), self.interval_s, self._phase)
+        due = next_beat(self._clock(), self.interval_s, self.phase)
         while True:
             await self._sleep(max(0.0, due - self._clock()))
             await self.poll()
             interval = self.interval_s
             # Half an interval on, since a timer may fire a little early: the same beat must not come twice.
-            following = next_beat(max(self._clock(), due + interval / 2), interval, self._phase)
+            following = next_beat(max(self._clock(), due + interval / 2), interval, self.phase)
             self.missed += max(0, round((following - due) / interval) - 1)
             due = following
 
     async def poll(self) -> None:
         """Ask once, and tell the fleet what came of it."""
         name = self._node.name
+        self.polls += 1
         try:
             engine = self._engine or await self._detect()
             facts = await self._known_facts(engine)
@@ -147,7 +156,7 @@ class Poller:
         pages: dict[str, bytes] = {}
         for path in PROBE_PATHS:
             try:
-                pages[path] = await self._fetch(path, self._timing.timeout_s)
+                pages[path] = await self._source.fetch(path, self._timing.timeout_s)
             except EngineGarbage:
                 continue
             if engine := detect(pages):
@@ -162,7 +171,7 @@ class Poller:
             facts = NodeReport()
             for page in engine.facts:
                 try:
-                    read = page.read(await self._fetch(page.path, self._timing.timeout_s))
+                    read = page.read(await self._source.fetch(page.path, self._timing.timeout_s))
                 except EngineGarbage:
                     continue
                 facts = merged(facts, read)
@@ -170,23 +179,23 @@ class Poller:
                 # A busy llama.cpp tells what drafts, an idle one does not: what it was is still true.
                 facts = merged(facts, NodeReport(speculator_kind=self._facts.speculator_kind))
             self._facts = facts
-            self._facts_due = next_beat(self._clock(), self._timing.facts_s, self._phase)
-            self._sources = engine.load
+            self._facts_due = next_beat(self._clock(), self._timing.facts_s, self.phase)
+            self._load_pages = engine.load
         return self._facts
 
     async def _read_load(self) -> NodeReport:
         """Running, waiting and counters, from the first page that can be read; until facts are due, from that one."""
         refused: list[str] = []
-        for page in self._sources:
+        for page in self._load_pages:
             try:
-                report = page.read(await self._fetch(page.path, self._timing.timeout_s))
+                report = page.read(await self._source.fetch(page.path, self._timing.timeout_s))
             except EngineGarbage as error:
                 refused.append(str(error))
                 continue
-            if refused and page is not self._source:
+            if refused and page is not self._load_page:
                 log.warning("node.poorer_source", node=self._node.name, path=page.path, because="; ".join(refused))
-            self._source = page
-            self._sources = (page,)
+            self._load_page = page
+            self._load_pages = (page,)
             return report
         raise EngineGarbage("; ".join(refused))
 

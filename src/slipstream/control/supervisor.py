@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Iterable
 
 import structlog
 
-from slipstream.control.poller import Fetch, FleetReports, Poller, Timing
+from slipstream.control.poller import FleetReports, Poller, Source, Timing
 from slipstream.core.node import NodeSpec
 
 __all__ = ["Supervisor"]
@@ -22,20 +22,21 @@ log = structlog.get_logger(__name__)
 class Supervisor:
     """Keeps one poller running for each node it was given.
 
-    ``fetch_for`` makes the function that gets a node's pages. All methods belong to the thread of the event loop.
+    ``source_of`` opens what gets a node's pages; it is closed with the poller. All methods belong to the thread of the
+    event loop.
     """
 
     def __init__(
         self,
         fleet: FleetReports,
-        fetch_for: Callable[[NodeSpec], Fetch],
+        source_of: Callable[[NodeSpec], Source],
         timing: Timing,
         *,
         clock: Callable[[], float],
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self._fleet = fleet
-        self._fetch_for = fetch_for
+        self._source_of = source_of
         self._timing = timing
         self._clock = clock
         self._sleep = sleep
@@ -60,7 +61,7 @@ class Supervisor:
         poller = Poller(
             node,
             self._fleet,
-            self._fetch_for(node),
+            self._source_of(node),
             self._timing,
             phase=self._added * GOLDEN_RATIO % 1.0,
             clock=self._clock,
@@ -84,13 +85,16 @@ class Supervisor:
         await _ended(tasks)
 
     async def _keep_running(self, name: str, poller: Poller) -> None:
-        while True:
-            try:
-                await poller.run()
-            except Exception:
-                # A bug of ours in one poller must neither stop the other nodes nor stay unseen.
-                log.exception("poller.crashed", node=name, restart_after_s=RESTART_AFTER_S)
-            await self._sleep(RESTART_AFTER_S)
+        try:
+            while True:
+                try:
+                    await poller.run()
+                except Exception:
+                    # A bug of ours in one poller must neither stop the other nodes nor stay unseen.
+                    log.exception("poller.crashed", node=name, restart_after_s=RESTART_AFTER_S)
+                await self._sleep(RESTART_AFTER_S)
+        finally:
+            poller.close()
 
 
 async def _ended(tasks: list[asyncio.Task[None]]) -> None:

@@ -8,7 +8,6 @@ each name costs one search to where its lines begin.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 
 from slipstream.core.errors import EngineGarbage
 
@@ -25,12 +24,11 @@ _SHOWN_BYTES = 60
 def check_page(page: bytes) -> None:
     """Raise `EngineGarbage` unless ``page`` looks like a whole page of metrics; an empty one does.
 
-    Only the beginning, the end and the absence of null bytes are looked at; the lines that are asked for are checked as
-    they are read.
+    Only the beginning and the end are looked at; the lines that are asked for are checked as they are read.
     """
     if not page:
         return
-    if b"\0" in page or not _FIRST_LINE.match(page):
+    if not _FIRST_LINE.match(page):
         raise EngineGarbage(f"not a page of Prometheus metrics: it begins with {_shown(page)}")
     if not page.endswith(b"\n"):
         raise EngineGarbage(f"the page of metrics is cut off: it ends with {_shown(page[-_SHOWN_BYTES:])}")
@@ -58,8 +56,9 @@ def samples_by_label(page: bytes, name: bytes, label: bytes) -> dict[bytes, floa
     return sums
 
 
-def _lines(page: bytes, name: bytes) -> Iterator[tuple[bytes, float]]:
+def _lines(page: bytes, name: bytes) -> list[tuple[bytes, float]]:
     """Label block and value of each line of the metric ``name``."""
+    lines: list[tuple[bytes, float]] = []
     start = _first_line(page, name)
     width = len(name)
     while start >= 0 and page.startswith(name, start) and page[start + width : start + width + 1] in _AFTER_NAME:
@@ -71,8 +70,9 @@ def _lines(page: bytes, name: bytes) -> Iterator[tuple[bytes, float]]:
             value = float(figures.split(None, 1)[0])
         except (ValueError, IndexError):
             raise EngineGarbage(f"no number for the metric {name.decode()}: {_shown(page[start:end])}") from None
-        yield labels, value
+        lines.append((labels, value))
         start = end + 1
+    return lines
 
 
 def _first_line(page: bytes, name: bytes) -> int:

@@ -3,75 +3,73 @@
 from __future__ import annotations
 
 import asyncio
-
-import aiohttp
+from urllib.parse import urlsplit
 
 from slipstream.core.errors import EngineGarbage, EngineUnreachable
+from slipstream.engines.connection import Answer, Connection
 
-__all__ = ["MAX_PAGE_BYTES", "Scraper", "scraping_session"]
+__all__ = ["Scraper"]
 
-MAX_PAGE_BYTES = 4 * 1024 * 1024
-
-
-def scraping_session() -> aiohttp.ClientSession:
-    """A session fit for many nodes: one connection a node is kept, pages arrive in few pieces, no proxy, no cookies.
-
-    Whoever opens it closes it. A running event loop is needed.
-    """
-    return aiohttp.ClientSession(
-        connector=aiohttp.TCPConnector(limit=0, limit_per_host=0),
-        cookie_jar=aiohttp.DummyCookieJar(),
-        read_bufsize=256 * 1024,
-        timeout=aiohttp.ClientTimeout(total=None),
-        auto_decompress=False,
-        headers={"accept-encoding": "identity"},
-    )
+OK = 200
 
 
 class Scraper:
-    """Gets the pages of one node. ``url`` is scheme, host and port; ``api_key`` goes along as a bearer token."""
+    """Gets the pages of one node over one connection that is kept open; one fetch at a time.
 
-    def __init__(self, session: aiohttp.ClientSession, url: str, api_key: str | None = None) -> None:
-        self._session = session
+    ``url`` is scheme (``http`` or ``https``), host and port; ``api_key`` goes along as a bearer token. Raises
+    ``ValueError`` for another scheme or no host.
+    """
+
+    def __init__(self, url: str, api_key: str | None = None) -> None:
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise ValueError(f"{url} is not the address of a node: it must be http:// or https://, host and port")
         self._url = url.rstrip("/")
-        self._headers = {} if api_key is None else {"authorization": f"Bearer {api_key}"}
+        self._host = parts.hostname
+        self._tls = parts.scheme == "https"
+        self._port = parts.port or (443 if self._tls else 80)
+        self._prefix = parts.path.rstrip("/")
+        authorization = "" if api_key is None else f"authorization: Bearer {api_key}\r\n"
+        self._headers = f"host: {parts.netloc.rpartition('@')[2]}\r\naccept: */*\r\n{authorization}\r\n"
+        self._connection: Connection | None = None
 
     async def fetch(self, path: str, timeout_s: float) -> bytes:
         """The body at ``path``, whole, within ``timeout_s`` seconds.
 
         Raises `EngineUnreachable` when there is no connection or no whole answer in time, and `EngineGarbage` for a
-        status other than 200 or a body over 4 MiB.
+        status other than 200, an answer that is not HTTP, or a body over 4 MiB.
         """
-        url = self._url + path
+        request = f"GET {self._prefix}{path} HTTP/1.1\r\n{self._headers}".encode()
         try:
-            async with (
-                asyncio.timeout(timeout_s),
-                self._session.get(url, headers=self._headers, allow_redirects=False) as response,
-            ):
-                if response.status != 200:
-                    raise EngineGarbage(f"{url} answered with status {response.status}")
-                return await _body(response, url)
+            async with asyncio.timeout(timeout_s):
+                answer = await self._get(request)
         except TimeoutError:
-            raise EngineUnreachable(f"{url} did not answer within {timeout_s:g} s") from None
-        except aiohttp.ClientConnectionError as error:
-            raise EngineUnreachable(f"{url} can not be reached: {error}") from None
-        except aiohttp.ClientPayloadError as error:
-            raise EngineUnreachable(f"{url} broke off its answer: {error}") from None
-        except (aiohttp.ClientError, ValueError) as error:
-            raise EngineGarbage(f"{url} does not speak HTTP: {error}") from None
+            raise EngineUnreachable(f"{self._url}{path} did not answer within {timeout_s:g} s") from None
+        except OSError as error:
+            raise EngineUnreachable(f"{self._url}{path} can not be reached: {error}") from None
+        except EngineGarbage as error:
+            raise EngineGarbage(f"{self._url}{path} gave {error}") from None
+        if answer.status != OK:
+            raise EngineGarbage(f"{self._url}{path} answered with status {answer.status}")
+        return answer.body
 
+    def close(self) -> None:
+        """Close the connection; a later fetch opens another."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
 
-async def _body(response: aiohttp.ClientResponse, url: str) -> bytes:
-    """The body, or `EngineGarbage` as soon as it is too large: no more of it than that is ever held."""
-    if (response.content_length or 0) > MAX_PAGE_BYTES:
-        raise EngineGarbage(f"{url} answered with more than {MAX_PAGE_BYTES} bytes")
-    if response.content_length is not None:
-        return await response.read()
-    pieces: list[bytes] = []
-    size = 0
-    async for piece in response.content.iter_any():
-        size += len(piece)
-        if size > MAX_PAGE_BYTES:
-            raise EngineGarbage(f"{url} answered with more than {MAX_PAGE_BYTES} bytes")
-        pieces.append(piece)
-    return b"".join(pieces)
+    async def _get(self, request: bytes) -> Answer:
+        kept = self._connection
+        if kept is not None and not kept.closed:
+            try:
+                return await kept.get(request)
+            except ConnectionError:
+                # The engine may close a kept connection whenever it likes; only a new one tells whether it is there.
+                if kept.answered:
+                    raise
+        loop = asyncio.get_running_loop()
+        _, self._connection = await loop.create_connection(
+            Connection, self._host, self._port, ssl=True if self._tls else None
+        )
+        return await self._connection.get(request)

@@ -1,0 +1,93 @@
+"""What recorded responses say of themselves, streamed and not."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from recorded_engine import recorded_payloads
+from slipstream.core.acceptance.sample import SpeculationSample
+from slipstream.engines.catalogue import ENGINES, read_statistics
+from slipstream.engines.engine import ResponseStatistics
+
+LLAMACPP = {
+    ("llamacpp-b11549-none", "chat.http"): SpeculationSample(0, 0, 0, 80),
+    ("llamacpp-b11549-none", "chat-stream.http"): SpeculationSample(0, 0, 0, 80),
+    ("llamacpp-b11549-none", "chat-stream-usage.http"): SpeculationSample(0, 0, 0, 80),
+    ("llamacpp-b11549-mod", "chat.http"): SpeculationSample(0, 0, 0, 80),
+    ("llamacpp-b11549-mod", "chat-stream.http"): SpeculationSample(64, 64, None, 80),
+    ("llamacpp-b11549-mod", "chat-stream-usage.http"): SpeculationSample(64, 64, None, 80),
+    ("llamacpp-b11549-draft", "chat.http"): SpeculationSample(63, 63, None, 80),
+    ("llamacpp-b11549-draft", "chat-stream.http"): SpeculationSample(63, 63, None, 80),
+    ("llamacpp-b11549-draft", "chat-stream-usage.http"): SpeculationSample(63, 63, None, 80),
+}
+NOTHING = ResponseStatistics()
+
+
+@pytest.mark.parametrize(("where", "sample"), LLAMACPP.items())
+def test_llamacpp_says_what_was_drafted_in_every_response(where: tuple[str, str], sample: SpeculationSample) -> None:
+    assert read_statistics("llamacpp", recorded_payloads(*where)) == ResponseStatistics(48, 80, sample)
+
+
+@pytest.mark.parametrize("name", ["chat.http", "chat-stream-usage.http", "chat-stream-continuous-usage.http"])
+def test_vllm_says_what_was_drafted_where_its_usage_is(name: str) -> None:
+    statistics = read_statistics("vllm", recorded_payloads("vllm-0.32.0-ngram", name))
+    assert statistics == ResponseStatistics(48, 60, SpeculationSample(36, 32, 9, 60))
+
+
+@pytest.mark.parametrize("name", ["chat-stream.http", "completions-stream.http"])
+def test_a_vllm_stream_without_usage_says_nothing(name: str) -> None:
+    assert read_statistics("vllm", recorded_payloads("vllm-0.32.0-ngram", name)) == NOTHING
+
+
+@pytest.mark.parametrize("name", ["chat.http", "chat-stream-usage.http"])
+def test_vllm_without_a_speculator_says_its_usage_only(name: str) -> None:
+    assert read_statistics("vllm", recorded_payloads("vllm-0.32.0-none", name)) == ResponseStatistics(43, 24)
+
+
+def test_the_last_payload_that_counts_tokens_is_taken() -> None:
+    payloads = (b'{"usage":{"completion_tokens":1}}', b'{"usage":{"completion_tokens":2}}', b'{"usage":null}')
+    assert read_statistics("vllm", payloads) == ResponseStatistics(None, 2)
+
+
+def test_an_answer_without_output_still_says_its_prompt() -> None:
+    assert read_statistics("llamacpp", (b'{"usage":{"prompt_tokens":7}}',)) == ResponseStatistics(7)
+
+
+def test_llamacpp_timings_count_the_cached_part_of_the_prompt() -> None:
+    payload = b'{"timings":{"cache_n":40,"prompt_n":8,"predicted_n":5}}'
+    assert read_statistics("llamacpp", (payload,)) == ResponseStatistics(48, 5, SpeculationSample(0, 0, 0, 5))
+
+
+def test_llamacpp_timings_without_counts_leave_them_unknown() -> None:
+    payload = b'{"usage":{"prompt_tokens":3,"completion_tokens":4},"timings":{}}'
+    assert read_statistics("llamacpp", (payload,)) == ResponseStatistics(3, 4, SpeculationSample(0, 0, 0, None))
+
+
+@pytest.mark.parametrize("engine", [None, "sglang"])
+def test_a_response_of_an_engine_that_is_not_known_says_nothing(engine: str | None) -> None:
+    assert read_statistics(engine, recorded_payloads("vllm-0.32.0-ngram", "chat.http")) == NOTHING
+
+
+@pytest.mark.parametrize("engine", list(ENGINES))
+@pytest.mark.parametrize(
+    "payload",
+    [
+        b"",
+        b"null",
+        b"[]",
+        b"<html>",
+        b'{"usage":[]}',
+        b'{"usage":{"completion_tokens":-1}}',
+        b'{"usage":{"completion_tokens":"9"}}',
+        b'{"metrics":{"speculative_decoding":{"num_draft_tokens":null}},"timings":7}',
+    ],
+)
+def test_a_response_that_can_not_be_read_says_nothing(engine: str, payload: bytes) -> None:
+    assert read_statistics(engine, (payload,)) == NOTHING
+
+
+@given(st.sampled_from(list(ENGINES)), st.lists(st.binary(max_size=40), max_size=3))
+def test_reading_a_response_never_raises(engine: str, payloads: list[bytes]) -> None:
+    read_statistics(engine, tuple(payloads))
