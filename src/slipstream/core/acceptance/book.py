@@ -35,7 +35,7 @@ class AcceptanceBook:
 
     Estimates change only when evidence comes in; ``version`` counts those changes. ``prior`` is what is believed
     before, ``half_life`` (seconds) how fast evidence fades. At most ``max_keys`` keys and as many nodes are
-    remembered: beyond that, the one longest without evidence is forgotten.
+    remembered: beyond that, the key longest without evidence is forgotten, and the node first heard of.
     """
 
     __slots__ = (
@@ -182,6 +182,6 @@ class AcceptanceBook:
 
 
 def _trim(mapping: dict[_Key, _Value], limit: int) -> None:
-    # Keys are put back at the end as evidence comes in, so the first is the one longest without.
+    # Estimates are put back at the end as evidence comes in, so the first is the one longest without.
     if len(mapping) > limit:
         del mapping[next(iter(mapping))]
