@@ -14,7 +14,7 @@ from slipstream.core.node import NodeReport, SpeculativeCounters
 from slipstream.core.outcome import Ending, Outcome
 from slipstream.core.policy import Reason
 from slipstream.core.request import Pool
-from slipstream.telemetry import Instruments, render, take_snapshot
+from slipstream.telemetry import FleetCollector, Instruments, render
 from slipstream.telemetry.snapshot import DECISION_REASONS
 
 Page = dict[tuple[str, tuple[tuple[str, str], ...]], float]
@@ -23,8 +23,8 @@ ANSWERED = Outcome(Ending.COMPLETED, 200, Latency(0.1, 0.02, 1.0), 10, 64, Specu
 
 
 def page_of(dispatcher: Dispatcher, instruments: Instruments | None = None, now: float = 0.5) -> Page:
-    snapshot = take_snapshot(dispatcher, instruments or Instruments(), ["code", "chat"], now, 0.002)
-    families = text_string_to_metric_families(render(snapshot).decode())
+    collector = FleetCollector(dispatcher, instruments or Instruments(), ["code", "chat"], lambda: now, lambda: 0.002)
+    families = text_string_to_metric_families(render(collector.snapshot()).decode())
     return {
         (sample.name, tuple(sorted(sample.labels.items()))): sample.value
         for family in families
@@ -189,8 +189,10 @@ def test_a_fleet_whose_nodes_are_all_stale_is_blind() -> None:
 
 
 def test_an_unknown_loop_lag_has_no_sample() -> None:
-    snapshot = take_snapshot(dispatcher_of(fleet_of(standard("t"))), Instruments(), ["code"], 0.5, None)
-    assert b"\nslipstream_event_loop_lag_seconds " not in render(snapshot)
+    collector = FleetCollector(
+        dispatcher_of(fleet_of(standard("t"))), Instruments(), ["code"], lambda: 0.5, lambda: None
+    )
+    assert b"\nslipstream_event_loop_lag_seconds " not in render(collector.snapshot())
 
 
 def test_names_carry_their_unit_and_are_all_ours() -> None:

@@ -1,6 +1,6 @@
-"""The metrics page: everything is read from the fleet at the moment it is asked for.
+"""What is known at one moment, and the metrics page made of it.
 
-So a node that left has no series, and what is unknown has no sample. Every metric has an entry in
+A node that left has no series, and what is unknown has no sample. Every metric has an entry in
 docs/reference/metrics.md.
 """
 
@@ -13,16 +13,15 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.registry import Collector
 
-from slipstream.core.dispatch import Dispatcher
 from slipstream.core.outcome import Ending
 from slipstream.core.policy import Reason
 from slipstream.core.request import Pool
-from slipstream.core.summary import CategorySummary, NodeSummary, category_summaries, node_summaries
+from slipstream.core.summary import CategorySummary, NodeSummary
 from slipstream.telemetry.histogram import Histogram
-from slipstream.telemetry.instruments import Instruments, Latencies
+from slipstream.telemetry.instruments import Latencies
 from slipstream.telemetry.measures import CATEGORY_MEASURES, NODE_MEASURES, Kind, Measure, Row
 
-__all__ = ["CONTENT_TYPE", "DECISION_REASONS", "Snapshot", "render", "take_snapshot"]
+__all__ = ["CONTENT_TYPE", "DECISION_REASONS", "Snapshot", "render"]
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -113,26 +112,6 @@ class Snapshot(Collector):
         yield _histograms("e2e", "Time from arrival to the end of the answer.", {k: row.e2e for k, row in rows})
         yield _tokens("prompt", "Prompt tokens, where answers told.", {k: row.prompt_tokens for k, row in rows})
         yield _tokens("output", "Output tokens, where answers told.", {k: row.output_tokens for k, row in rows})
-
-
-def take_snapshot(
-    dispatcher: Dispatcher,
-    instruments: Instruments,
-    categories: Sequence[str],
-    now: float,
-    loop_lag_s: float | None,
-) -> Snapshot:
-    """Read everything now, ``now`` on the fleet's clock. Called on the loop's thread; quick at 1,000 nodes."""
-    return Snapshot(
-        nodes=node_summaries(dispatcher, now),
-        categories=category_summaries(dispatcher, categories),
-        endings=dict(dispatcher.endings),
-        rejections=dict(instruments.rejections),
-        latencies=dict(instruments.by_pool_and_category),
-        decisions=instruments.decisions,
-        blind=dispatcher.fleet.blind,
-        loop_lag_s=loop_lag_s,
-    )
 
 
 def render(snapshot: Snapshot) -> bytes:

@@ -1,0 +1,128 @@
+"""What the admin API shows, as plain data for JSON. Names are stable; unknown is ``None``; numbers carry their unit."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from slipstream.core.advice import Advice
+from slipstream.core.dispatch import Placement
+from slipstream.core.policy import Candidate
+from slipstream.core.summary import CategorySummary, NodeSummary
+
+__all__ = ["advice_view", "attempt_view", "decision_view", "fleet_view"]
+
+Json = dict[str, Any]
+
+
+def fleet_view(nodes: Iterable[NodeSummary], categories: Iterable[CategorySummary], *, blind: bool) -> Json:
+    """The fleet now. ``blind``: every node's telemetry is stale at once."""
+    return {
+        "blind": blind,
+        "nodes": [_node(node) for node in nodes],
+        "categories": [_category(category) for category in categories],
+    }
+
+
+def _node(node: NodeSummary) -> Json:
+    return {
+        "name": node.name,
+        "pool": node.pool,
+        "state": node.state,
+        "occupancy": node.occupancy,
+        "ceiling": node.ceiling,
+        "capacity_left": node.capacity_left,
+        "alpha": node.alpha,
+        "k": node.k,
+        "tau": node.tau,
+        "drafted": node.drafted,
+        "accepted": node.accepted,
+        "verify_steps": node.verify_steps,
+        "saturation_events": node.saturation_events,
+        "saturated_share": node.saturated_share,
+        "healthy": node.healthy,
+        "fresh": node.fresh,
+        "eligible": node.closed is None,
+        "closed": node.closed,
+        "own": node.own,
+        "foreign": node.foreign,
+        "waiting": node.waiting,
+        "limit": node.limit,
+        "kv_use": node.kv_use,
+        "engine": node.engine,
+        "models": node.models,
+        "speculator": node.speculator,
+        "report_age_s": node.report_age_s,
+        "error": node.error,
+    }
+
+
+def _category(category: CategorySummary) -> Json:
+    by_pool: Counter[str] = Counter()
+    by_reason: Counter[str] = Counter()
+    for (pool, reason), count in category.requests.items():
+        by_pool[pool] += count
+        by_reason[reason] += count
+    return {
+        "name": category.name,
+        "alpha": category.alpha,
+        "k": category.k,
+        "interval": category.interval,
+        "tau": category.tau,
+        "tokens_per_step": category.tokens_per_step,
+        "drafted": category.drafted,
+        "accepted": category.accepted,
+        "evidence_requests": category.evidence_requests,
+        "requests": {"by_pool": dict(by_pool), "by_reason": dict(by_reason)},
+    }
+
+
+def decision_view(placement: Placement, now: float) -> Json:
+    """One attempt: where it went, why, and what came of it. What came of it is ``None`` while it runs."""
+    decision, shape, outcome = placement.decision, placement.shape, placement.outcome
+    latency = outcome.latency if outcome is not None else None
+    sample = outcome.sample if outcome is not None else None
+    return {
+        "request_id": placement.request_id,
+        "age_s": now - decision.at,
+        "model": shape.model,
+        "category": shape.category,
+        "class": shape.traffic_class,
+        "sequences": shape.sequences,
+        "output_limit": shape.output_limit,
+        "streamed": shape.streamed,
+        "node": decision.node,
+        "pool": decision.pool,
+        "reason": decision.reason,
+        "ending": outcome.ending if outcome is not None else None,
+        "status": outcome.status if outcome is not None else None,
+        "ttft_ms": _ms(latency.ttft_s) if latency is not None else None,
+        "tpot_ms": _ms(latency.tpot_s) if latency is not None else None,
+        "e2e_ms": _ms(latency.e2e_s) if latency is not None else None,
+        "prompt_tokens": outcome.prompt_tokens if outcome is not None else None,
+        "output_tokens": outcome.output_tokens if outcome is not None else None,
+        "drafted": sample.drafted if sample is not None else None,
+        "accepted": sample.accepted if sample is not None else None,
+    }
+
+
+def attempt_view(placement: Placement, candidates: Sequence[Candidate] | None, now: float) -> Json:
+    """One attempt and every node as it was seen then; ``candidates`` is ``None`` when that was too long ago to tell."""
+    return {
+        **decision_view(placement, now),
+        "fleet_version": placement.decision.fleet_version,
+        "draw": placement.decision.draw,
+        "candidates": None if candidates is None else [candidate._asdict() for candidate in candidates],
+    }
+
+
+def advice_view(advice: Iterable[Advice]) -> list[Json]:
+    """What an operator should look at."""
+    return [
+        {"code": one.code, "subject": one.subject, "sentence": one.sentence, "evidence": one.evidence} for one in advice
+    ]
+
+
+def _ms(seconds: float | None) -> float | None:
+    return None if seconds is None else seconds * 1e3
