@@ -233,7 +233,8 @@ class Fleet:
         self._nodes: dict[str, NodeState] = {}
         self._groups: dict[tuple[Pool, tuple[str, ...], Speculator | None, str | None], ReplicaGroup] = {}
         self._serving: dict[str, tuple[tuple[ReplicaGroup, ...], tuple[ReplicaGroup, ...]]] = {}
-        self._journal: deque[tuple[int, str, NodeFacts | None]] = deque(maxlen=JOURNAL_ENTRIES)
+        self._journal: deque[tuple[int, str, NodeFacts | tuple[int, bool] | None]] = deque(maxlen=JOURNAL_ENTRIES)
+        """(version, node, state before): all facts; or own sequences and saturation, where a request moved only those."""
         self._next_expiry = now
         for spec in specs:
             self.add(spec, now)
@@ -293,19 +294,20 @@ class Fleet:
     def admit(self, name: str, sequences: int, category: str, now: float) -> NodeState:
         """Book ``sequences`` on a node, before they are sent; returns the node's state, for ``release``."""
         node = self._nodes[name]
-        self._remember(node)
+        self.version = version = self.version + 1
+        self._journal.append((version, name, (node.ledger.sequences, node.saturated)))
         node.ledger.admit(sequences, category, now)
         self._settle(node, now)
         return node
 
     def release(self, node: NodeState, sequences: int, category: str, now: float) -> None:
         """Take back what ``admit`` booked. The node may have left the fleet since: its state object is what counts."""
-        if self._nodes.get(node.name) is node:
-            self._remember(node)
-            node.ledger.release(sequences, category, now)
-            self._settle(node, now)
-        else:
-            node.ledger.release(sequences, category, now)
+        name = node.name
+        if self._nodes.get(name) is node:
+            self.version = version = self.version + 1
+            self._journal.append((version, name, (node.ledger.sequences, node.saturated)))
+        node.ledger.release(sequences, category, now)
+        self._settle(node, now)
 
     def refused(self, node: NodeState, now: float) -> None:
         """The node answered 429 or 503: it is full, whatever we believed, until its next report."""
@@ -414,8 +416,11 @@ class Fleet:
                 break
             if before is None:
                 facts.pop(name, None)
-            else:
+            elif isinstance(before, NodeFacts):
                 facts[name] = before
+            else:
+                own, saturated = before
+                facts[name] = facts[name]._replace(own=own, saturated=saturated)
         return facts
 
     # How a change is made
@@ -434,10 +439,6 @@ class Fleet:
             return Speculator(kind)
         known = node.speculator.k if node.speculator and node.speculator.kind is kind else None
         return Speculator(kind, report.k if report.k is not None else known)
-
-    def _remember(self, node: NodeState) -> None:
-        self.version += 1
-        self._journal.append((self.version, node.name, node.facts()))
 
     def _change(
         self,
@@ -491,7 +492,7 @@ class Fleet:
         occupancy = node.ledger.sequences + node.foreign
         if node.pool is Pool.SPECULATIVE:
             saturated = node.speculator is not None and is_saturated(
-                occupancy, node.ceiling, was_saturated=node.saturated, hysteresis=self._hysteresis
+                occupancy, node.ceiling, node.saturated, self._hysteresis
             )
             if saturated is not node.saturated:
                 node.saturated = saturated
@@ -501,7 +502,7 @@ class Fleet:
             node.index.remove(node)
             node.index = None
         group = node.group
-        if group is None or not node.usable or occupancy >= node.limit:
+        if group is None or not node.healthy or node.draining or node.refusing or occupancy >= node.limit:
             return
         if node.pool is Pool.STANDARD:
             index, load = group.open, occupancy / node.limit + (0.0 if node.fresh else STALE_PENALTY)

@@ -36,14 +36,12 @@ class Ledger:
         """Take back what ``admit`` booked. Raises ``RuntimeError`` when more is released than was booked: that is our
         bug.
         """
-        left = self._categories.get(category, 0) - sequences
+        categories = self._categories
+        left = categories.get(category, 0) - sequences
         if left < 0:
             raise RuntimeError(f"released {sequences} sequences of {category!r} more than were in flight")
         self._integrate(now)
-        if left:
-            self._categories[category] = left
-        else:
-            del self._categories[category]
+        categories[category] = left
         self._set(self.sequences - sequences, now)
 
     def peak_since(self, moment: float) -> int:
@@ -69,7 +67,8 @@ class Ledger:
     def _integrate(self, now: float) -> None:
         elapsed = now - self._integrated_at
         self._integrated_at = now
-        if self._categories and elapsed > 0:
+        if elapsed > 0 and self.sequences:
             seconds = self._seconds
             for category, sequences in self._categories.items():
-                seconds[category] = seconds.get(category, 0.0) + sequences * elapsed
+                if sequences:
+                    seconds[category] = seconds.get(category, 0.0) + sequences * elapsed

@@ -10,7 +10,7 @@ WINDOW_S = 600.0
 _BUCKET_S = 10.0
 
 
-def is_saturated(occupancy: int, ceiling: int, *, was_saturated: bool = False, hysteresis: int = 0) -> bool:
+def is_saturated(occupancy: int, ceiling: int, was_saturated: bool = False, hysteresis: int = 0) -> bool:  # noqa: FBT001, FBT002 - called per request
     """At or above the ceiling → saturated; below again → not.
 
     With ``hysteresis`` a saturated node stays so until occupancy is that many sequences below the ceiling.
