@@ -156,11 +156,11 @@ LLAMACPP = Engine(
     load=(Page("/metrics", _read_metrics), Page("/slots", _read_slots)),
     facts=(MODELS, Page("/props", _read_properties), Page("/slots", _read_slot_facts)),
     read_statistics=_read_statistics,
-    # Answered from the queue that runs the slots; a request is in it as soon as its prompt is tokenized.
+    # Measured on b11549 with a 135M model on one core: requests show, and are gone again, within a poll of 20 ms; an
+    # aborted one runs on for up to 0.14 s, and longer where one step takes longer; a page costs 80 us of CPU.
     gauge_lag_s=0.02,
-    # The server looks once a second whether an unstreamed request's client is still there.
     abort_lag_s=1.0,
-    scrape_cost_s=0.0002,
+    scrape_cost_s=0.0001,
     counters_at_request_end=True,
     statistics_by_default=True,
 )

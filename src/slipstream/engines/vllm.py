@@ -102,7 +102,7 @@ VLLM = Engine(
     load=(Page("/metrics", _read_load),),
     facts=(MODELS, Page("/version", _read_version)),
     read_statistics=_read_statistics,
-    # Gauges are set once per engine step, and a step with a long prefill takes this long.
+    # Gauges are set, and aborts taken, once an engine step; these are long steps. Not measured.
     gauge_lag_s=0.1,
     abort_lag_s=0.2,
     scrape_cost_s=0.005,
