@@ -6,13 +6,14 @@ import asyncio
 import time
 from typing import Final
 
+from slipstream.core.dispatch import Placement
 from slipstream.core.errors import PlacementError, SlipstreamError, UpstreamFailed, UpstreamTimeout
 from slipstream.core.latency import Latency, latency_of
 from slipstream.core.outcome import Ending, Outcome
 from slipstream.core.request import RequestShape
 from slipstream.gateway.headers import Answer, status_line
 from slipstream.gateway.limits import Limits
-from slipstream.gateway.ports import Placement, Ports, Statistics
+from slipstream.gateway.ports import Ports, Statistics
 from slipstream.gateway.problems import error_event
 from slipstream.gateway.reply import reply_problem
 from slipstream.gateway.sse import EventStream
@@ -312,7 +313,8 @@ class Exchange:
         body = b"".join(self._pieces)
         if body:
             self._write_body(body)
-        self._end()
+        self._write_end()
+        self._finish()
 
     def _complete(self) -> None:
         """The node's answer came to its end."""
@@ -333,6 +335,7 @@ class Exchange:
             first_token_at = events.first_content_at
         elif self._pieces and self._head is not None:
             self._write_body(b"".join(self._pieces))
+        self._write_end()
         if status >= 400:
             self._settle(Ending.FULL if status in FULL_STATUSES else Ending.REFUSED, status)
         else:
@@ -344,11 +347,13 @@ class Exchange:
             output_tokens = statistics.output_tokens if statistics is not None else None
             latency = latency_of(self._request.received_at, first_token_at, ended_at, output_tokens)
             self._settle(Ending.COMPLETED, status, latency, statistics)
-        self._end()
+        self._finish()
 
-    def _end(self) -> None:
-        """End the client's answer as a complete one."""
+    def _write_end(self) -> None:
+        """Write what makes the client's answer a complete one."""
         self._write(_LAST_CHUNK if self._chunked else b"")
+
+    def _finish(self) -> None:
         client, self._client = self._client, None
         if client is not None:
             client.finish(keep_alive=self._request.keep_alive)
@@ -366,7 +371,8 @@ class Exchange:
         elif events is not None:
             event = error_event(error, self._request.path)
             self._write_body(b"\n\n" + event if events.split else event)
-            self._end()
+            self._write_end()
+            self._finish()
         else:  # neither a last chunk nor the promised length: the client sees that something is missing
             client, self._client = self._client, None
             if client is not None:
@@ -454,12 +460,13 @@ class Exchange:
 def _marks(placement: Placement, pool: NodePool) -> bytes:
     """The answer's header lines that say where it was made and why."""
     decision = placement.decision
-    key = (decision.category, decision.reason)
+    category = placement.shape.category
+    key = (category, decision.reason)
     lines = pool.marks.get(key)
     if lines is None:
         text = (
             f"x-slipstream-node: {placement.node.name}\r\nx-slipstream-pool: {decision.pool}\r\n"
-            f"x-slipstream-category: {decision.category}\r\nx-slipstream-reason: {decision.reason}\r\n"
+            f"x-slipstream-category: {category}\r\nx-slipstream-reason: {decision.reason}\r\n"
         )
         lines = pool.marks[key] = text.encode("latin-1", "replace")
     return lines

@@ -1,0 +1,173 @@
+"""Server-sent events: any chunking of a stream parses the same."""
+
+from __future__ import annotations
+
+from itertools import accumulate, pairwise
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from slipstream.gateway.sse import MAX_HELD_BYTES, EventStream, data_payloads, has_content, last_boundary
+
+DATA = Path(__file__).parent / "data"
+STREAMS = sorted(path.name for path in DATA.glob("*stream*.http"))
+
+
+def recorded_body(name: str) -> bytes:
+    return (DATA / name).read_bytes().replace(b"\r\n", b"\n").partition(b"\n\n")[2]
+
+
+BODIES = {name: recorded_body(name) for name in STREAMS}
+
+
+def cut(body: bytes, sizes: list[int]) -> list[bytes]:
+    ends = [0, *(end for end in accumulate(sizes) if end < len(body)), len(body)]
+    return [body[start:end] for start, end in pairwise(ends) if start < end]
+
+
+def forwarded(pieces: list[bytes]) -> tuple[list[bytes], EventStream, int | None]:
+    """The blocks that came out, and the index of the piece that brought the first content."""
+    stream = EventStream()
+    blocks = [stream.feed(piece, float(index)) for index, piece in enumerate(pieces)]
+    first = None if stream.first_content_at is None else int(stream.first_content_at)
+    return [block for block in blocks if block], stream, first
+
+
+def first_content_end(body: bytes) -> int:
+    """Where the first event with content ends, found the plain way."""
+    end = 0
+    for event in body.split(b"\n\n"):
+        end += len(event) + 2
+        if any(sign in event for sign in (b'"content":"', b'"text":"')) and b'"content":""' not in event:
+            return end
+    raise AssertionError("the recording has no content")
+
+
+@pytest.mark.parametrize("name", STREAMS)
+@pytest.mark.parametrize("newline", [b"\n", b"\r\n", b"\r"])
+@given(sizes=st.lists(st.integers(1, 400), max_size=200))
+def test_any_chunking_of_a_recorded_stream_gives_the_same_bytes_events_and_first_content(
+    name: str, newline: bytes, sizes: list[int]
+) -> None:
+    body = BODIES[name].replace(b"\n", newline)
+    pieces = cut(body, sizes)
+    blocks, stream, first = forwarded(pieces)
+    whole = EventStream()
+    whole.feed(body, 0.0)
+
+    assert b"".join(blocks) + stream.held == body
+    assert stream.held in (b"", b"\n")  # a CR may or may not be the first half of a line's end
+    assert all(block.rstrip(b"\r\n") != block for block in blocks)
+    assert data_payloads(blocks) == data_payloads([body])
+    assert stream.terminated
+    assert stream.payloads()[-3:] == data_payloads([body])[:-1][-len(stream.payloads()[-3:]) :]
+    arrived = list(accumulate(map(len, pieces)))
+    needed = first_content_end(BODIES[name])
+    needed_here = len(BODIES[name][:needed].replace(b"\n", newline))
+    assert first is not None
+    assert arrived[first] >= needed_here - len(newline) + 1
+    assert first == 0 or arrived[first - 1] < needed_here
+
+
+@pytest.mark.parametrize("name", STREAMS)
+def test_single_bytes_give_whole_events_one_by_one(name: str) -> None:
+    body = BODIES[name]
+    blocks, _, _ = forwarded([body[index : index + 1] for index in range(len(body))])
+    assert blocks == [event + b"\n\n" for event in body.split(b"\n\n")[:-1]]
+
+
+def test_an_incomplete_event_is_held_back_and_what_came_before_it_is_not() -> None:
+    stream = EventStream()
+    assert stream.feed(b"data: 1\n\ndata: 2", 0.0) == b"data: 1\n\n"
+    assert stream.held == b"data: 2"
+    assert stream.feed(b"\n", 0.0) == b""
+    assert stream.feed(b"\ndata: 3\n", 0.0) == b"data: 2\n\n"
+    assert not stream.terminated
+
+
+def test_an_event_over_the_limit_is_let_through_in_parts_and_none_of_it_is_lost() -> None:
+    stream = EventStream()
+    start = b"data: " + b"x" * (MAX_HELD_BYTES - 6)
+    assert stream.feed(start, 0.0) == b""
+    assert not stream.split
+    assert stream.feed(b"y", 0.0) == start + b"y"
+    assert stream.split
+    assert stream.feed(b"z\n\n", 0.0) == b"z\n\n"
+
+
+@pytest.mark.parametrize(
+    "end", [b"data: [DONE]\n\n", b"data:[DONE]\n\n", b"data: [DONE]\r\n\r\n", b"data: [DONE]\n", b"data: [DONE]"]
+)
+def test_the_terminator_is_known_in_every_spelling_and_even_without_its_blank_line(end: bytes) -> None:
+    stream = EventStream()
+    stream.feed(b'data: {"choices":[]}\n\n' + end, 0.0)
+    assert stream.terminated
+    assert stream.payloads() == [b'{"choices":[]}']
+
+
+@pytest.mark.parametrize(
+    "text", [b"data: [DONE] \n\n", b"data: x[DONE]\n\n", b": [DONE]\n\n", b'data: {"a":"[DONE]"}\n\n', b""]
+)
+def test_what_only_looks_like_the_terminator_is_none(text: bytes) -> None:
+    stream = EventStream()
+    stream.feed(text, 0.0)
+    assert not stream.terminated
+
+
+def test_data_of_several_lines_is_one_payload_and_comments_are_none() -> None:
+    assert data_payloads([b": ping\n\nevent: a\ndata: 1\ndata:2\nid: 3\n\n", b"data\n\n"]) == [b"1\n2"]
+
+
+def test_boundaries_are_found_at_or_after_the_start_only() -> None:
+    assert last_boundary(b"a\n\nb\n\nc") == 6
+    assert last_boundary(b"a\n\nb", 2) == 0
+    assert last_boundary(b"") == 0
+    assert last_boundary(b"\n\n") == 2
+    assert last_boundary(b"a\r\n\r\nb") == 5
+
+
+CONTENT = [
+    b'{"choices":[{"delta":{"content":"a"}}]}',
+    b'{"choices":[{"delta":{"reasoning_content":"a"}}]}',
+    b'{"choices":[{"delta":{"reasoning":"a"}}]}',
+    b'{"choices":[{"delta":{"refusal":"a"}}]}',
+    b'{"choices":[{"delta":{"tool_calls":[{"index":0}]}}]}',
+    b'{"choices":[{"delta":{"function_call":{"name":"f"}}}]}',
+    b'{"choices":[{"delta":{}},{"delta":{"content":"b"}}]}',
+    b'{"choices":[{"text":" a"}]}',
+]
+NO_CONTENT = [
+    b'{"choices":[{"delta":{"role":"assistant","content":""}}]}',
+    b'{"choices":[{"delta":{"role":"assistant","content":null}}]}',
+    b'{"choices":[{"delta":null}]}',
+    b'{"choices":[{"text":""}]}',
+    b'{"choices":[]}',
+    b'{"choices":null}',
+    b'{"usage":{}}',
+    b'{"choices":3}',
+    b"[1]",
+    b"[" * 100_000,
+    b"\xff\xfe",
+    b"",
+    b"[DONE]",
+]
+
+
+@pytest.mark.parametrize("payload", CONTENT)
+def test_output_of_any_kind_is_content(payload: bytes) -> None:
+    assert has_content(payload)
+
+
+@pytest.mark.parametrize("payload", NO_CONTENT, ids=range(len(NO_CONTENT)))
+def test_roles_usage_and_garbage_are_no_content(payload: bytes) -> None:
+    assert not has_content(payload)
+
+
+@given(st.binary())
+def test_no_bytes_make_an_event_stream_fail(data: bytes) -> None:
+    stream = EventStream()
+    out = stream.feed(data, 0.0) + stream.feed(data, 1.0)
+    assert out + stream.held == data * 2
+    assert isinstance(stream.terminated, bool)

@@ -1,0 +1,252 @@
+"""The gateway over real sockets, with a dispatcher that places where it is told and keeps exact books."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable, Collection
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import httptools
+
+from slipstream.core.acceptance import SpeculationSample
+from slipstream.core.dispatch import Placement
+from slipstream.core.errors import AllFull, InvalidBody, NothingUsable, SlipstreamError
+from slipstream.core.fleet import NodeState
+from slipstream.core.node import NodeSpec
+from slipstream.core.outcome import Outcome
+from slipstream.core.policy import Decision, Reason
+from slipstream.core.request import RequestShape
+from slipstream.gateway.limits import Limits
+from slipstream.gateway.ports import Ports
+from slipstream.gateway.server import Gateway
+
+__all__ = ["Books", "Client", "Rig", "eventually", "rig"]
+
+
+@dataclass(frozen=True)
+class ReadStatistics:
+    prompt_tokens: int | None = None
+    output_tokens: int | None = None
+    sample: SpeculationSample | None = None
+
+
+@dataclass
+class Books:
+    """Places on the first node not to be avoided; every placement must be settled exactly once."""
+
+    nodes: list[NodeSpec]
+    error: SlipstreamError | None = None
+    open: list[Placement] = field(default_factory=list)
+    placed: list[Placement] = field(default_factory=list)
+    settled: list[tuple[Placement, Outcome]] = field(default_factory=list)
+    rejections: list[tuple[SlipstreamError, str]] = field(default_factory=list)
+    payloads: list[tuple[bytes, ...]] = field(default_factory=list)
+    finished_calls: int = 0
+    decisions: int = 0
+
+    def place(self, shape: RequestShape, request_id: str, now: float, avoid: Collection[str] = ()) -> Placement:
+        if self.error is not None:
+            raise self.error
+        for node in self.nodes:
+            if node.name not in avoid:
+                decision = Decision(node.name, node.pool, Reason.NO_SPECULATOR, 0, 0.5, now)
+                placement = Placement(request_id, shape, decision, NodeState(node, now))
+                self.open.append(placement)
+                self.placed.append(placement)
+                return placement
+        raise AllFull("Every node is full.") if self.nodes else NothingUsable("No node is up.")
+
+    def settle(self, placement: Placement, outcome: Outcome, now: float) -> None:
+        assert placement in self.open, "settled twice, or never placed"
+        self.open.remove(placement)
+        self.settled.append((placement, outcome))
+
+    def models(self) -> tuple[str, ...]:
+        return ("m", "org/other")
+
+    def usable_nodes(self) -> int:
+        return 0 if self.error is not None else len(self.nodes)
+
+    def finished(self, placement: Placement, outcome: Outcome, now: float) -> None:
+        assert self.settled[-1] == (placement, outcome)
+        self.finished_calls += 1
+
+    def rejected(self, error: SlipstreamError, path: str, now: float) -> None:
+        self.rejections.append((error, path))
+
+    def decided(self, seconds: float) -> None:
+        assert seconds >= 0
+        self.decisions += 1
+
+    def read_statistics(self, engine: str | None, payloads: tuple[bytes, ...]) -> ReadStatistics:
+        self.payloads.append(payloads)
+        for payload in reversed(payloads):
+            try:
+                fields = json.loads(payload)
+            except ValueError:
+                continue
+            usage = fields.get("usage") if isinstance(fields, dict) else None
+            if usage:
+                return ReadStatistics(usage["prompt_tokens"], usage["completion_tokens"])
+        return ReadStatistics()
+
+    @property
+    def outcomes(self) -> list[Outcome]:
+        return [outcome for _, outcome in self.settled]
+
+
+def read(path: str, body: bytes, category: str | None) -> RequestShape:
+    """The real reader's outline: JSON or InvalidBody."""
+    try:
+        fields = json.loads(body)
+    except ValueError:
+        raise InvalidBody("The body is not JSON.") from None
+    return RequestShape(fields["model"], category or "code", streamed=bool(fields.get("stream")))
+
+
+@dataclass
+class Rig:
+    """A gateway that serves, and its books."""
+
+    gateway: Gateway
+    books: Books
+    host: str
+    port: int
+
+    @property
+    def url(self) -> str:
+        return f"http://{self.host}:{self.port}"
+
+
+@asynccontextmanager
+async def rig(*urls: str, limits: Limits | None = None, **node: Any) -> AsyncIterator[Rig]:
+    """A gateway before the nodes at these addresses, called node-0, node-1, …; at the end no placement is left open."""
+    specs = [NodeSpec(f"node-{number}", url, Pool.STANDARD, **node) for number, url in enumerate(urls)]
+    books = Books(specs)
+    gateway = Gateway(
+        Ports(dispatcher=books, fleet=books, reader=read, read_statistics=books.read_statistics, observer=books), limits
+    )
+    host, port = await gateway.listen("127.0.0.1", 0)
+    try:
+        yield Rig(gateway, books, host, port)
+    finally:
+        await gateway.close(0.0)
+    assert not books.open, "a placement was never settled"
+    assert books.finished_calls == len(books.settled) == len(books.placed)
+
+
+@dataclass
+class Response:
+    """An answer as it stood on the wire."""
+
+    status: int = 0
+    headers: dict[str, str] = field(default_factory=dict)
+    body: bytes = b""
+    complete: bool = False
+    """Whether it ended as its own framing says it should."""
+
+    @property
+    def error(self) -> Any:
+        return json.loads(self.body)["error"]
+
+
+class _Reading:
+    def __init__(self) -> None:
+        self.response = Response()
+        self.pieces: list[bytes] = []
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self.response.headers[name.decode().lower()] = value.decode()
+
+    def on_body(self, data: bytes) -> None:
+        self.pieces.append(data)
+
+    def on_message_complete(self) -> None:
+        self.response.complete = True
+
+
+class Client:
+    """One raw client connection."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader = reader
+        self.writer = writer
+        self.rest = b""
+
+    @classmethod
+    @asynccontextmanager
+    async def to(cls, rig: Rig) -> AsyncIterator[Client]:
+        client = cls(*await asyncio.open_connection(rig.host, rig.port))
+        try:
+            yield client
+        finally:
+            client.writer.close()
+
+    def send(self, data: bytes) -> None:
+        self.writer.write(data)
+
+    def post(
+        self, path: str = "/v1/chat/completions", fields: dict[str, Any] | None = None, headers: str = "", **more: Any
+    ) -> None:
+        """Send a request with a JSON body."""
+        body = json.dumps((fields if fields is not None else {"model": "m"}) | more).encode()
+        self.send(f"POST {path} HTTP/1.1\r\nHost: x\r\n{headers}Content-Length: {len(body)}\r\n\r\n".encode() + body)
+
+    def get(self, path: str, method: str = "GET", headers: str = "") -> None:
+        self.send(f"{method} {path} HTTP/1.1\r\nHost: x\r\n{headers}\r\n".encode())
+
+    async def response(self, *, head_only: bool = False) -> Response:
+        """Read one answer, as far as it comes."""
+        reading = _Reading()
+        parser: Any = httptools.HttpResponseParser(reading)
+        head = b""
+        while b"\r\n\r\n" not in head:
+            data = self.rest or await self._read()
+            self.rest = b""
+            if not data:
+                return reading.response
+            head += data
+        head, _, self.rest = head.partition(b"\r\n\r\n")
+        parser.feed_data(head + b"\r\n\r\n")
+        reading.response.status = parser.get_status_code()
+        until_close = not {"content-length", "transfer-encoding"} & reading.response.headers.keys()
+        until_close = until_close and reading.response.status not in (100, 204, 304)
+        while not reading.response.complete and not head_only:
+            data = self.rest or await self._read()
+            self.rest = b""
+            if not data:
+                reading.response.complete = until_close
+                break
+            # One byte too many would be the next answer's: near the end, feed no more than what completes this one.
+            bulk = max(0, len(data) - 4096)
+            if bulk:
+                parser.feed_data(data[:bulk])
+            for index in range(bulk, len(data)):
+                parser.feed_data(data[index : index + 1])
+                if reading.response.complete:
+                    self.rest = data[index + 1 :]
+                    break
+        reading.response.body = b"".join(reading.pieces)
+        return reading.response
+
+    async def _read(self) -> bytes:
+        try:
+            return await asyncio.wait_for(self.reader.read(65536), 20)
+        except ConnectionError:
+            return b""
+
+    async def closed(self) -> bool:
+        """Whether the gateway closes the connection without sending anything more."""
+        return not self.rest and not await self._read()
+
+
+async def eventually(condition: Callable[[], bool], deadline_s: float = 10.0) -> None:
+    """Wait until a condition holds; fails when it does not in time."""
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + deadline_s
+    while not condition():
+        assert loop.time() < deadline, "the condition did not come true in time"
+        await asyncio.sleep(0.005)
