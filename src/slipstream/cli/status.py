@@ -1,0 +1,69 @@
+"""``slipstream status``: nodes and categories of a running fleet."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.text import Text
+
+from slipstream.cli.admin_client import DEFAULT_URL, AdminUnreachable, fetch
+from slipstream.cli.tables import category_table, node_table
+
+__all__ = ["fleet_report", "status"]
+
+WATCH_INTERVAL_S = 1.0
+
+
+def status(
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Show it anew every second until Ctrl-C.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print it as JSON; one line each time with --watch.")] = False,
+    url: Annotated[str, typer.Option(help="Address of the admin API.")] = DEFAULT_URL,
+) -> None:
+    """Show nodes, acceptance by category and where requests went."""
+    try:
+        if watch:
+            _watch(url, as_json)
+        elif as_json:
+            print(json.dumps(fetch(url, "/fleet"), indent=2))
+        else:
+            Console().print(fleet_report(fetch(url, "/fleet")))
+    except AdminUnreachable as error:
+        typer.echo(error, err=True)
+        raise typer.Exit(1) from None
+    except KeyboardInterrupt:
+        raise typer.Exit(0) from None
+
+
+def fleet_report(fleet: dict[str, Any]) -> RenderableType:
+    """The answer of the admin API's ``/fleet`` as tables."""
+    parts: list[RenderableType] = []
+    if fleet["blind"]:
+        parts.append(
+            Text("every node's telemetry is stale at once: look at this gateway, not at the nodes", "bold red")
+        )
+    parts.append(node_table(fleet["nodes"]))
+    parts += [Text(f"{node['name']}: {node['error']}", "red") for node in fleet["nodes"] if node["error"]]
+    categories = category_table(fleet["categories"])
+    parts += [Text(""), categories] if categories.row_count else [Text("no requests yet", "dim")]
+    return Group(*parts)
+
+
+def _watch(url: str, as_json: bool) -> None:
+    console = Console()
+    if as_json or not console.is_terminal:
+        while True:
+            fleet = fetch(url, "/fleet")
+            if as_json:
+                print(json.dumps(fleet), flush=True)
+            else:
+                console.print(fleet_report(fleet))
+            time.sleep(WATCH_INTERVAL_S)
+    with Live(fleet_report(fetch(url, "/fleet")), console=console, auto_refresh=False) as live:
+        while True:
+            time.sleep(WATCH_INTERVAL_S)
+            live.update(fleet_report(fetch(url, "/fleet")), refresh=True)

@@ -1,0 +1,200 @@
+"""`slipstream status` and `slipstream explain` against a real admin API, in 80 columns."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+import typer
+from aiohttp import web
+from typer.testing import CliRunner
+
+from fleets import dispatcher_of, fleet_of, report, shape, speculative, standard
+from slipstream.admin import Admin, serve_admin
+from slipstream.cli.explain import explain
+from slipstream.cli.status import status
+from slipstream.cli.tables import number, share
+from slipstream.core.acceptance import SpeculationSample
+from slipstream.core.dispatch import Dispatcher
+from slipstream.core.errors import EngineUnreachable
+from slipstream.core.latency import Latency
+from slipstream.core.outcome import Ending, Outcome
+from slipstream.telemetry import FleetCollector, Instruments
+
+NOW = 0.5
+ANSWERED = Outcome(Ending.COMPLETED, 200, Latency(0.1, 0.02, 1.0), 10, 64, SpeculationSample(100, 60, 25, 86))
+LONG = "standard-node-in-a-zone-with-a-very-long-name-that-goes-on-and-on-0"
+
+
+class Rig:
+    def __init__(self, dispatcher: Dispatcher, url: str) -> None:
+        self.dispatcher = dispatcher
+        self.url = url
+
+    def serve(self, request_id: str, category: str = "code", outcome: Outcome | None = ANSWERED) -> None:
+        placement = self.dispatcher.place(shape(category, output_limit=200), request_id, 0.2)
+        if outcome is not None:
+            self.dispatcher.settle(placement, outcome, 0.3)
+
+
+@pytest.fixture
+async def rig() -> AsyncIterator[Rig]:
+    dispatcher = dispatcher_of(fleet_of(speculative("spec-0"), standard(LONG)))
+    collector = FleetCollector(dispatcher, Instruments(), ["code", "chat", "math"], lambda: NOW, lambda: None)
+    async with serve_admin(Admin(dispatcher, collector, lambda: NOW, "1"), "127.0.0.1", 0) as url:
+        yield Rig(dispatcher, url)
+
+
+async def run(*arguments: str) -> tuple[int, str, str]:
+    """The command in a thread (it blocks, and the admin API answers on this loop), in 80 columns."""
+    app = typer.Typer()
+    app.command()(status)
+    app.command()(explain)
+    runner = CliRunner(env={"COLUMNS": "80", "NO_COLOR": "1"})
+    result = await asyncio.to_thread(runner.invoke, app, arguments, catch_exceptions=False)
+    return result.exit_code, result.stdout, result.stderr
+
+
+async def test_status_shows_nodes_and_categories_within_80_columns(rig: Rig) -> None:
+    for count in range(3):
+        rig.serve(f"r{count}")
+    rig.serve("c", "chat")
+    rig.dispatcher.report("spec-0", 0.4, 0.45, report(9))
+    code, output, _ = await run("status", "--url", rig.url)
+    assert code == 0
+    assert [line for line in output.splitlines() if len(line) > 80] == []
+    assert "spec-0" in output
+    assert "saturated" in output
+    assert "9/8" in output
+    assert "0/256" in output
+    assert "speculative 3" in output
+    assert "below_floor 1" in output
+    assert "3.40" in output
+    assert "math" not in output
+    assert LONG not in output
+    assert LONG[:12] in output
+
+
+async def test_status_says_what_is_wrong_with_a_node_and_that_nothing_came_yet(rig: Rig) -> None:
+    for _ in range(2):
+        rig.dispatcher.report_failed("spec-0", 0.3, EngineUnreachable("no connection within 1 s"))
+    _, output, _ = await run("status", "--url", rig.url)
+    assert "unhealthy" in output
+    assert "–/8" in output
+    assert "spec-0: no connection within 1 s" in output
+    assert "no requests yet" in output
+
+
+async def test_status_tells_when_the_gateway_itself_is_blind(rig: Rig) -> None:
+    rig.dispatcher.fleet.expire(100.0)
+    _, output, _ = await run("status", "--url", rig.url)
+    assert "every node's telemetry is stale at once" in output
+
+
+async def test_status_as_json_is_what_the_admin_says(rig: Rig) -> None:
+    code, output, _ = await run("status", "--json", "--url", rig.url + "/")
+    assert code == 0
+    assert [node["name"] for node in json.loads(output)["nodes"]] == ["spec-0", LONG]
+
+
+@pytest.mark.parametrize(
+    ("option", "terminal"), [([], {"FORCE_COLOR": "1"}), ([], {"NO_COLOR": "1"}), (["--json"], {"NO_COLOR": "1"})]
+)
+async def test_watching_goes_on_until_interrupted(rig: Rig, option: list[str], terminal: dict[str, str]) -> None:
+    script = "from slipstream.cli import main; main()"
+    environment = {**os.environ, "COLUMNS": "80", "PYTHONUNBUFFERED": "1", **terminal}
+    command = [sys.executable, "-c", script, "status", "--watch", "--url", rig.url, *option]
+    process = await asyncio.create_subprocess_exec(
+        *command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment
+    )
+    assert process.stdout is not None
+    try:
+        async with asyncio.timeout(60):
+            seen = 0
+            while seen < 2:  # the second one is a refresh
+                line = await process.stdout.readline()
+                assert line, "it ended by itself"
+                seen += b"spec-0" in line
+            process.send_signal(signal.SIGINT)
+            _, errors = await process.communicate()
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+    assert (process.returncode, errors) == (0, b"")
+
+
+async def test_explain_shows_the_decision_and_every_candidate(rig: Rig) -> None:
+    rig.serve("wanted", "chat")
+    code, output, _ = await run("explain", "wanted", "--url", rig.url)
+    assert code == 0
+    assert [line for line in output.splitlines() if len(line) > 80] == []
+    assert "wanted, 0 s ago: chat, m, interactive, not streamed, at most 200 tokens" in output
+    assert "because below_floor" in output
+    assert "completed, status 200, TTFT 100 ms, TPOT 20 ms, E2E 1000 ms, output tokens 64" in output
+    assert "60 of 100 draft tokens accepted" in output.replace("\n", " ")
+    assert "→" in output
+
+
+async def test_explain_shows_every_attempt_and_one_that_runs_still(rig: Rig) -> None:
+    rig.serve("twice", outcome=Outcome(Ending.UNREACHABLE))
+    rig.serve("twice", outcome=None)
+    _, output, _ = await run("explain", "twice", "--url", rig.url)
+    assert "unreachable" in output
+    assert "still running" in output
+
+
+async def test_explain_as_json_is_what_the_admin_says(rig: Rig) -> None:
+    rig.serve("a/b c")
+    code, output, _ = await run("explain", "--json", "a/b c", "--url", rig.url)
+    assert code == 0
+    assert json.loads(output)["request_id"] == "a/b c"
+
+
+async def test_a_request_nobody_remembers_is_one_line_and_status_1(rig: Rig) -> None:
+    code, output, errors = await run("explain", "nobody", "--url", rig.url)
+    assert (code, output) == (1, "")
+    assert errors == "no decision on a request 'nobody' is remembered; the last 10,000 are\n"
+
+
+@pytest.mark.parametrize(
+    ("url", "sentence"), [("http://127.0.0.1:1", "is `slipstream serve`"), ("8081", "is no address")]
+)
+async def test_an_admin_that_does_not_answer_is_one_line_and_status_1(url: str, sentence: str) -> None:
+    for command in (["status"], ["status", "--watch"], ["status", "--json"], ["explain", "x"]):
+        code, output, errors = await run(*command, "--url", url)
+        assert (code, output) == (1, "")
+        assert sentence in errors
+        assert len(errors.splitlines()) == 1
+
+
+@pytest.mark.parametrize("body", ["hello", "[1]", ""])
+@pytest.mark.parametrize("answer_status", [200, 404])
+async def test_another_server_on_the_port_is_recognised(body: str, answer_status: int) -> None:
+    async def answer(_request: web.Request) -> web.Response:
+        return web.Response(text=body, status=answer_status)
+
+    application: Any = web.Application()
+    application.router.add_get("/{path:.*}", answer)
+    runner = web.AppRunner(application, access_log=None)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        code, _, errors = await run("status", "--url", f"http://127.0.0.1:{runner.addresses[0][1]}")
+    finally:
+        await runner.cleanup()
+    assert code == 1
+    assert "port?" in errors
+    assert len(errors.splitlines()) == 1
+
+
+def test_numbers_are_short_and_unknown_is_a_dash() -> None:
+    assert [number(n) for n in (None, 0, 9999, 12_345, 1_234_567, 2e9)] == ["–", "0", "9999", "12.3k", "1.2M", "2.0G"]
+    assert [number(0.714, 2), share(None), share(0.5)] == ["0.71", "–", "50%"]
