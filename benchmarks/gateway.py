@@ -12,36 +12,21 @@ import asyncio
 import cProfile
 import json
 import signal
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
 import uvloop
 
+from slipstream.core.dispatch import Placement
 from slipstream.core.errors import SlipstreamError
+from slipstream.core.fleet import NodeState
 from slipstream.core.node import NodeSpec
 from slipstream.core.outcome import Outcome
+from slipstream.core.policy import Decision, Reason
 from slipstream.core.request import Pool, RequestShape
-from slipstream.gateway.ports import Placement, Ports
+from slipstream.gateway.ports import Ports
 from slipstream.gateway.server import Gateway
-
-
-@dataclass(frozen=True, slots=True)
-class FixedDecision:
-    """Always the same."""
-
-    pool: Pool = Pool.STANDARD
-    reason: str = "no_speculator"
-    category: str = "code"
-
-
-@dataclass(frozen=True, slots=True)
-class FixedPlacement:
-    """A request on the only node."""
-
-    node: NodeSpec
-    decision: FixedDecision
-    shape: RequestShape
-    request_id: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,12 +43,11 @@ class OneNode:
 
     def __init__(self, url: str) -> None:
         self.node = NodeSpec("node-0", url, Pool.STANDARD)
-        self.decision = FixedDecision()
+        self.state = NodeState(self.node, 0.0)
+        self.decision = Decision(self.node.name, Pool.STANDARD, Reason.NO_SPECULATOR, 0, 0.5, 0.0)
 
-    def place(
-        self, shape: RequestShape, request_id: str, now: float, avoid: frozenset[str] = frozenset()
-    ) -> FixedPlacement:
-        return FixedPlacement(self.node, self.decision, shape, request_id)
+    def place(self, shape: RequestShape, request_id: str, now: float, avoid: Collection[str] = ()) -> Placement:
+        return Placement(request_id, shape, self.decision, self.state)
 
     def settle(self, placement: Placement, outcome: Outcome, now: float) -> None: ...
 

@@ -18,7 +18,7 @@ from slipstream.core.fleet import NodeState
 from slipstream.core.node import NodeSpec
 from slipstream.core.outcome import Outcome
 from slipstream.core.policy import Decision, Reason
-from slipstream.core.request import RequestShape
+from slipstream.core.request import Pool, RequestShape
 from slipstream.gateway.limits import Limits
 from slipstream.gateway.ports import Ports
 from slipstream.gateway.server import Gateway

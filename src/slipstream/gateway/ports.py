@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from time import monotonic
 from typing import Protocol
 
 from slipstream.core.acceptance import SpeculationSample
+from slipstream.core.dispatch import Placement
 from slipstream.core.errors import SlipstreamError
-from slipstream.core.node import NodeSpec
 from slipstream.core.outcome import Outcome
-from slipstream.core.request import Pool, RequestShape
+from slipstream.core.request import RequestShape
 
 __all__ = [
-    "Decision",
     "Dispatcher",
     "FleetView",
     "Observer",
-    "Placement",
     "Ports",
     "ReadStatistics",
     "Reader",
@@ -26,34 +24,10 @@ __all__ = [
 ]
 
 
-class Decision(Protocol):
-    """Why a node was chosen. ``reason`` is a reason code."""
-
-    @property
-    def pool(self) -> Pool: ...
-    @property
-    def reason(self) -> str: ...
-    @property
-    def category(self) -> str: ...
-
-
-class Placement(Protocol):
-    """One request booked on one node. It is settled exactly once."""
-
-    @property
-    def node(self) -> NodeSpec: ...
-    @property
-    def decision(self) -> Decision: ...
-    @property
-    def shape(self) -> RequestShape: ...
-    @property
-    def request_id(self) -> str: ...
-
-
 class Dispatcher(Protocol):
-    """Decides and keeps the books. A shape whose ``model`` is empty fits every node."""
+    """Decides and keeps the books: what the data plane uses of `core.dispatch.Dispatcher`."""
 
-    def place(self, shape: RequestShape, request_id: str, now: float, avoid: frozenset[str] = frozenset()) -> Placement:
+    def place(self, shape: RequestShape, request_id: str, now: float, avoid: Collection[str] = ()) -> Placement:
         """Book the request on a node not named in ``avoid``. Raises UnknownModel, AllFull or NothingUsable."""
 
     def settle(self, placement: Placement, outcome: Outcome, now: float) -> None:
