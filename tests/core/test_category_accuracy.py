@@ -65,3 +65,8 @@ def test_prompts_in_plain_words_get_their_category() -> None:
     assert len(prompts("own_prompts.jsonl")) == 60
     assert all(sum(counts[wanted, got] for got in DEFAULT_CATEGORIES) >= 5 for wanted in DEFAULT_CATEGORIES)
     assert accuracy(counts) >= 0.85, table(counts)
+
+
+def test_prompts_the_rules_were_developed_on_stay_right() -> None:
+    counts = confusion(prompts("development_prompts.jsonl"))
+    assert accuracy(counts) >= 0.95, table(counts)

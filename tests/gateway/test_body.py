@@ -120,6 +120,15 @@ def test_other_paths_need_only_a_model() -> None:
     assert read_body("/v1/embeddings", b'{"model":"m","input":"hi"}').model == "m"
 
 
+def test_a_path_ignores_the_other_ones_input() -> None:
+    messages = [{"role": "user", "content": "hi"}]
+    assert chat(prompt=["a", "b"]).prompt is None
+    assert chat(prompt=[]).prompt is None
+    assert plain("a", messages=messages).messages is None
+    other = read_body("/v1/responses", encode(messages=messages, prompt=[]))
+    assert (features_of("/v1/responses", other).user, shape(other).sequences) == ("", 1)
+
+
 def test_last_of_a_duplicate_key_counts() -> None:
     assert read_body("/v1/responses", b'{"model":"a","model":"b"}').model == "b"
 

@@ -55,7 +55,10 @@ _CODE_WORDS: Final = _words("""
     github gitlab git npm yarn pip pytest junit jest webpack docker dockerfile kubernetes kubectl helm terraform ansible
     nginx postgres postgresql mysql sqlite mongodb redis graphql kafka django flask fastapi react angular nextjs nodejs
     node svelte html css scss jsx tsx async await mutex goroutine malloc nullptr makefile cmake bash shell cron systemd
-    crontab venv dataframe sqlalchemy numpy pandas pytorch tensorflow cuda leetcode
+    crontab venv dataframe sqlalchemy tensorflow cuda leetcode vim neovim emacs vscode tmux ssh curl grep sed awk linux
+    ubuntu aws ec2 s3 azure gcp lambda webhook oauth jwt cors localhost hashmap enum tuple boolean gradle maven cargo
+    rebase repo ffmpeg unittest stacktraces backend frontend middleware serializer orm pod pods div flexbox tailwind
+    mongoose jquery laravel rails dom paginate iframe href vite prisma subprocess stdlib
 """)
 
 _EDIT_VERBS: Final = """
@@ -91,17 +94,22 @@ DEFAULT_RULES: Final = (
         min_characters=200,
         words=_words("""
             summarize summarise summarized summarised summarizing summary summaries tldr recap takeaways takeaway gist
-            condense condensed nutshell digest synopsis abridge abridged
+            condense condensed nutshell digest synopsis abridge abridged highlights essence
         """),
     ),
     CategoryRule("summarization", min_characters=200, words=("tl",), pattern="tl;dr|tl dr"),
     CategoryRule(
         "summarization",
         min_characters=300,
-        words=_words("points ideas findings facts arguments contributions minutes boil sum"),
+        words=_words("""
+            point points idea ideas message finding findings fact facts argument arguments contributions minutes boil
+            sum version brief overview abstract items say
+        """),
         pattern=(
-            "key points|main points|main ideas|key ideas|key findings|main findings|key facts|important points"
-            "|main arguments|main contributions|minutes of|boil this|boil it|sum up|sum this|sum it"
+            "key point|main point|main idea|key idea|main message|key finding|main finding|key fact|important point"
+            "|main argument|main contribution|minutes of|minutes from|boil this|boil it|sum up|sum this|sum it"
+            "|short version|shorter version|brief overview|short overview|brief version|brief abstract|short abstract"
+            "|abstract for|action items|does it say|does this say"
         ),
     ),
     CategoryRule(
@@ -131,6 +139,19 @@ DEFAULT_RULES: Final = (
         pattern=(
             r"make (?:the|this|it|my|our|that|these) [^\n]{0,60}(?:more|less|sound|shorter|longer|clearer|friendlier"
             r"|simpler|better)[ \n,.:]|sounds? (?:more|less|better)"
+        ),
+    ),
+    CategoryRule(
+        "edit",
+        min_characters=60,
+        words=_words("text paragraph sentence sentences email message letter essay draft section"),
+        pattern=(
+            r"[ \n](?:fix|correct|improve|revise|change|replace|convert|turn|put|expand|continue|make|adapt|rework)\b"
+            r"[^\n]{0,60}"
+            r"[ \n](?:this|these|my|our|the following|the) (?:[a-z]{1,12} ){0,1}"
+            r"(?:text|paragraph|sentences?|email|message|letter|essay|draft|section)\b"
+            r"|[ \n](?:in|of) (?:this|my|the following) (?:text|paragraph|email|letter|essay|draft|code),? "
+            r"(?:fix|correct|improve|change|replace|convert|turn|put|remove|add)\b"
         ),
     ),
     CategoryRule(
@@ -171,9 +192,20 @@ DEFAULT_RULES: Final = (
         "structured",
         words=_words("json jsonl csv yaml xml toml table comma tab rows extract"),
         pattern=(
-            r"[ \n(](?:(?:as|in|into|to|with|a|an|valid|returns?|output|only|the|one|markdown) (?:[a-z]{1,10} ){0,2}"
+            r"[ \n(](?:(?:as|in|into|to|with|a|an|me|valid|returns?|output|only|the|one|markdown"
+            r"|create|make|generate|need) (?:[a-z]{1,10} ){0,2}"
             r"(?:jsonl?|csv|yaml|xml|toml|table)\b|(?:comma|tab)[- ]separated|\d{1,6} rows|rows of"
             r"|extract (?:the|all|every|any|names|each) |(?:json|csv|yaml):)"
+        ),
+    ),
+    CategoryRule(
+        "structured",
+        words=_words(
+            "classify label labels categorize categorise sentiment tag key value reply answer respond word only"
+        ),
+        pattern=(
+            "classify|label each|label the|label this|label these|categorize|categorise|sentiment of|as positive"
+            "|tag each|tag the|labels:|key: value|key-value|key value pairs|true or false|yes or no|with one word"
         ),
     ),
     CategoryRule("code", where="user", pattern="```"),
@@ -181,6 +213,18 @@ DEFAULT_RULES: Final = (
         "structured", words=_words("only answer return reply output respond format"), pattern=r"\{ ?\"|\[\.\.\.\]|\": "
     ),
     CategoryRule("code", words=(*_CODE_WORDS, *_PROGRAMMING_LANGUAGES)),
+    CategoryRule(
+        "code",
+        words=_words(
+            "linked binary hash complexity loop race pointer variable command merge pull stack array unit compile api"
+        ),
+        pattern=(
+            "linked list|binary tree|binary search|search tree|hash map|hash table|time complexity|space complexity"
+            "|for loop|while loop|race condition|null pointer|environment variable|command line|merge conflict"
+            "|pull request|stack overflow|stack trace|an array|the array|unit test|rest api| api "
+        ),
+    ),
+    CategoryRule("code", pattern=r"\);|==|&&|=>|::|/>|\) \{|error:|exception:"),
     CategoryRule(
         "code",
         words=_words("import include function return select public private fn func var let class void int fim"),
@@ -200,6 +244,7 @@ DEFAULT_RULES: Final = (
             r"[ \n](?:(?:say|says|said|mean|means|put|render|phrase|word|term|call|called)\b[^\n]{0,160}"
             rf" (?:in|into) (?:[a-z]{{1,12}} ){{0,2}}{_LANGUAGE}\b"
             rf"|into (?:[a-z]{{1,12}} ){{0,2}}{_LANGUAGE}\b"
+            rf"|(?:write|have|need|want|give) (?:me )?(?:this|it|that|the following)\b[^\n]{{0,60}} in {_LANGUAGE}\b"
             rf"|(?:in|to) {_LANGUAGE} ?[:\n]"
             rf"|{_LANGUAGE} (?:version|equivalent|word|term|for)\b)"
         ),
@@ -215,17 +260,24 @@ DEFAULT_RULES: Final = (
     # A question about a given text: the answer is mostly copied from it.
     CategoryRule(
         "retrieval",
-        min_characters=300,
-        words=_words(
-            "context based according text article document documents passage excerpt above below question questions"
-        ),
+        min_characters=250,
+        words=_words("""
+            context based according given read text article document documents doc passage excerpt report only question
+            questions following
+        """),
         pattern=(
-            "context:|based on|according to|using only|from the document|from the text|from the context"
-            "|in the document|in the text|the passage|passage below|passage above|text below|text above|article below"
-            "|article above|documents below|documents above|excerpt|question:|answer the question|answer my question"
+            "context:|based on|according to|using only|only use|the document|the text|the passage|the article"
+            "|the context|this passage|this article|this text|this document|this report|the following|excerpt|question:"
+            "|the question|my question|given the|read this|read the|text:|document:|doc 1"
         ),
     ),
-    CategoryRule("retrieval", min_characters=600, pattern="[?]\n"),
+    CategoryRule("retrieval", min_characters=600, pattern="\\? |\\?\n"),
+    CategoryRule(
+        "retrieval",
+        min_characters=400,
+        words=_words("who what when where which why how does did is are was can"),
+        pattern=r"\n(?:who|what|when|where|which|why|how|does|did|is|are|was|can) [^\n]{3,110}\n\Z",
+    ),
     # Numbers, and a question about what they come to.
     CategoryRule(
         "math",
@@ -237,22 +289,29 @@ DEFAULT_RULES: Final = (
         """),
         pattern="how |what |what's|whats |solve|calculate|compute|simplify|evaluate|factor|find ",
     ),
+    CategoryRule(
+        "math",
+        words=("convert", "add", "multiply", "divide", "subtract"),
+        pattern=r"(?:convert|add|multiply|divide|subtract) [0-9]",
+    ),
     CategoryRule("math", min_numbers=2, words=("what", "whats"), pattern=r"[0-9] ?(?:%|[-+*/^×÷] ?[0-9])"),
     CategoryRule("math", min_numbers=1, min_characters=100, words=("many", "much"), pattern="how many|how much"),
     CategoryRule(
         "math",
-        words=_words("half twice double triple dozen third quarter"),
-        pattern="how many|how much|how long|how far|how old",
+        words=_words("""
+            half twice double triple dozen third quarter two three four five six seven eight nine ten hundred
+        """),
+        pattern="how many|how much|how long|how far|how old|what fraction|what percent|probability of|probability that",
     ),
     CategoryRule(
         "math",
         words=_words("""
             prove derivative integral antiderivative solve equation equations inequality polynomial eigenvalue
-            eigenvalues determinant factorize
+            eigenvalues determinant factorize roots prime factors
         """),
         pattern=(
             "prove that|prove the|derivative of|integral of|solve for|solve the equation|the inequality|polynomial"
-            "|eigenvalue|determinant of|equation x|equation y|factorize"
+            "|eigenvalue|determinant of|equation x|equation y|factorize|roots of|prime number|prime factor|factors of"
         ),
     ),
     # Nothing in the message says what it is, but the system prompt, the model or the tools may.

@@ -80,8 +80,9 @@ class RequestView(msgspec.Struct, gc=False):
 def read_body(path: str, body: bytes) -> RequestView:
     """Read the body of a request to ``path`` (without its query).
 
-    ``/…/chat/completions`` must carry messages and ``/…/completions`` a prompt; other paths only a model. Of a key that
-    occurs twice the last one counts, as in the engines' own parsers.
+    ``/…/chat/completions`` must carry messages and ``/…/completions`` a prompt; other paths only a model. What a path
+    does not read is ``None`` in its view. Of a key that occurs twice the last one counts, as in the engines' own
+    parsers.
 
     Raises InvalidBody when the bytes are not a JSON object in UTF-8, InvalidField when a field is missing or
     impossible.
@@ -100,12 +101,15 @@ def read_body(path: str, body: bytes) -> RequestView:
         raise InvalidBody("The request body is nested too deeply.") from None
     if not view.model:
         raise InvalidField("The field 'model' is missing: name the model to use.", "model")
-    if path.endswith("/completions"):
-        if path.endswith("/chat/completions"):
-            if not view.messages:
-                raise InvalidField("The field 'messages' must be a list with at least one message.", "messages")
-        else:
-            _check_prompt(view.prompt)
+    if path.endswith("/chat/completions"):
+        if not view.messages:
+            raise InvalidField("The field 'messages' must be a list with at least one message.", "messages")
+        view.prompt = None
+    elif path.endswith("/completions"):
+        _check_prompt(view.prompt)
+        view.messages = None
+    else:
+        view.messages = view.prompt = None
     if view.n is not None and not 1 <= view.n <= MAX_CHOICES:
         raise _bad_count("n", view.n)
     if view.best_of is not None and not 1 <= view.best_of <= MAX_CHOICES:
