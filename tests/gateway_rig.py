@@ -167,6 +167,9 @@ class _Reading:
     def on_message_complete(self) -> None:
         self.response.complete = True
 
+    def done(self) -> bool:
+        return self.response.complete
+
 
 class Client:
     """One raw client connection."""
@@ -214,7 +217,7 @@ class Client:
         reading.response.status = parser.get_status_code()
         until_close = not {"content-length", "transfer-encoding"} & reading.response.headers.keys()
         until_close = until_close and reading.response.status not in (100, 204, 304)
-        while not reading.response.complete and not head_only:
+        while not (head_only or reading.done()):
             data = self.rest or await self._read()
             self.rest = b""
             if not data:
@@ -226,7 +229,7 @@ class Client:
                 parser.feed_data(data[:bulk])
             for index in range(bulk, len(data)):
                 parser.feed_data(data[index : index + 1])
-                if reading.response.complete:
+                if reading.done():
                     self.rest = data[index + 1 :]
                     break
         reading.response.body = b"".join(reading.pieces)
@@ -237,6 +240,13 @@ class Client:
             return await asyncio.wait_for(self.reader.read(65536), 20)
         except ConnectionError:
             return b""
+
+    def stop_reading(self) -> None:
+        """Leave what arrives in the kernel."""
+        self.writer.transport.pause_reading()  # type: ignore[attr-defined]  # it is a transport that reads as well
+
+    def read_on(self) -> None:
+        self.writer.transport.resume_reading()  # type: ignore[attr-defined]  # it is a transport that reads as well
 
     async def closed(self) -> bool:
         """Whether the gateway closes the connection without sending anything more."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 
 __all__ = [
@@ -14,7 +14,8 @@ __all__ = [
     "chunked",
     "close",
     "die_after",
-    "once",
+    "raw",
+    "reset",
     "scripted_node",
     "stall",
     "stream",
@@ -63,10 +64,8 @@ class ScriptedNode:
                 self.calls.append(call)
                 behaviour = self.behaviours.pop(0) if len(self.behaviours) > 1 else self.behaviours[0]
                 await behaviour(call)
-        except (asyncio.IncompleteReadError, ConnectionError):
-            pass
-        except asyncio.CancelledError:
-            pass
+        except (asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):
+            pass  # the other side left, or the test is over
         finally:
             self.open_connections -= 1
             self.tasks.discard(task)
@@ -155,16 +154,9 @@ def stall(*pieces: bytes) -> Behaviour:
 
     async def behave(call: Call) -> None:
         await raw(*pieces)(call)
-        try:
+        with suppress(ConnectionError):
             await call.reader.read(1)
-        except ConnectionError:
-            pass
         call.gone.set()
         call.writer.close()
 
     return behave
-
-
-def once(behaviour: Behaviour, then: Behaviour) -> tuple[Behaviour, Behaviour]:
-    """The first request meets one behaviour, all later ones another."""
-    return behaviour, then

@@ -91,9 +91,9 @@ def test_an_event_over_the_limit_is_let_through_in_parts_and_none_of_it_is_lost(
     stream = EventStream()
     start = b"data: " + b"x" * (MAX_HELD_BYTES - 6)
     assert stream.feed(start, 0.0) == b""
-    assert not stream.split
+    assert [stream.split] == [False]
     assert stream.feed(b"y", 0.0) == start + b"y"
-    assert stream.split
+    assert [stream.split] == [True]
     assert stream.feed(b"z\n\n", 0.0) == b"z\n\n"
 
 

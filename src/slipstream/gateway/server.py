@@ -79,8 +79,7 @@ class Gateway:
         self._server.close()
         self._emptied = asyncio.Event()
         for connection in tuple(self._connections):
-            if connection.idle:
-                connection.close()
+            connection.retire()
         if self._connections:
             try:
                 await asyncio.wait_for(self._emptied.wait(), grace_s)
@@ -93,6 +92,11 @@ class Gateway:
         self._upstreams.close()
         await self._server.wait_closed()
         self._server = None
+
+    @property
+    def open_connections(self) -> int:
+        """How many clients are connected."""
+        return len(self._connections)
 
     # What follows is called by client connections.
 

@@ -103,6 +103,7 @@ class ClientConnection(asyncio.Protocol):
         "_refusal",
         "_request",
         "_resumption",
+        "_retired",
         "_target",
         "_transport",
         "_unsent",
@@ -125,7 +126,7 @@ class ClientConnection(asyncio.Protocol):
         self._target = b""
         self._head_bytes = self._body_bytes = self._unsent = 0
         self._busy = self._driving = self._expecting = self._in_body = False
-        self._reading_paused = self._write_blocked = False
+        self._reading_paused = self._write_blocked = self._retired = False
         self._closing_since: float | None = None
         self.work: Work | None = None
         """What the current request's answer is made by, when that takes time."""
@@ -141,7 +142,7 @@ class ClientConnection(asyncio.Protocol):
         """The answer to the current request is written."""
         self.work = None
         self._busy = False
-        if not keep_alive:
+        if self._retired or not keep_alive:
             self.close()
         elif self._ready or self._expecting:
             self._drive()
@@ -157,14 +158,15 @@ class ClientConnection(asyncio.Protocol):
                 self._transport.write_eof()
                 self._read_on()
 
+    def retire(self) -> None:
+        """Close as soon as no request is being answered."""
+        self._retired = True
+        if not self._busy:
+            self.close()
+
     def abort(self) -> None:
         """Drop the connection at once."""
         self._transport.abort()
-
-    @property
-    def idle(self) -> bool:
-        """Whether no request is being answered or waits to be."""
-        return not self._busy and not self._ready
 
     def expire(self, now: float) -> None:
         """Give up on a client that keeps us waiting; pass the time on to the work in progress."""
@@ -264,7 +266,7 @@ class ClientConnection(asyncio.Protocol):
             else:
                 self._handler.refuse(self, item)
         self._driving = False
-        if self._expecting and self.idle and self._refusal is None and self._closing_since is None:
+        if self._expecting and not self._busy and not ready and self._refusal is None and self._closing_since is None:
             self._expecting = False
             self._transport.write(_CONTINUE)
         if len(ready) > MAX_PIPELINED:
