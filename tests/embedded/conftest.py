@@ -1,0 +1,23 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from engine_nodes import fleet_in_thread
+from slipstream.embedded.fleet import EmbeddedFleet
+
+
+@pytest.fixture(scope="package")
+def shared_fleet() -> Iterator[EmbeddedFleet]:
+    with fleet_in_thread(speculative=1, standard=1) as fleet:
+        yield fleet
+
+
+@pytest.fixture
+def bad_model(tmp_path: Path) -> Path:
+    """A file that begins like a model and is none."""
+    path = tmp_path / "bad.gguf"
+    path.write_bytes(b"GGUF\x03\x00\x00\x00" + bytes(100))
+    return path

@@ -1,0 +1,119 @@
+"""What a running embedded fleet serves, asked with the `openai` client."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+
+import aiohttp
+import openai
+import pytest
+from openai.types.chat import ChatCompletionUserMessageParam
+
+from engine_nodes import embedded_fleet
+from slipstream.embedded.fleet import EmbeddedFleet
+from slipstream.embedded.model import find_model
+from slipstream.embedded.node import EmbeddedNode
+from slipstream.embedded.worker import DRAFT_K
+
+pytestmark = pytest.mark.engine
+
+EDIT = (
+    "Copy this list and add two more items:\n1. Buy fresh milk\n2. Clean the kitchen floor\n"
+    "3. Call the dentist about the appointment\n4. Water the plants on the balcony"
+)
+
+
+def client_of(node: EmbeddedNode) -> openai.AsyncOpenAI:
+    return openai.AsyncOpenAI(base_url=f"{node.url}/v1", api_key="none", max_retries=0)
+
+
+def user(text: str) -> list[ChatCompletionUserMessageParam]:
+    return [{"role": "user", "content": text}]
+
+
+async def get(node: EmbeddedNode, path: str) -> aiohttp.ClientResponse:
+    async with aiohttp.ClientSession() as session, session.get(node.url + path) as response:
+        response.raise_for_status()
+        await response.read()
+        return response
+
+
+async def counter(node: EmbeddedNode, name: str) -> int:
+    page = await (await get(node, "/metrics")).text()
+    found = re.search(rf"^llamacpp:{name} (\d+)$", page, re.MULTILINE)
+    assert found is not None
+    return int(found[1])
+
+
+async def test_every_node_answers_unstreamed(shared_fleet: EmbeddedFleet) -> None:
+    for node in shared_fleet.nodes:
+        async with client_of(node) as client:
+            answer = await client.chat.completions.create(
+                model=node.model, messages=user("Say hello."), max_tokens=8, temperature=0
+            )
+        assert answer.choices[0].message.content
+        assert answer.model == node.model == "SmolLM2-135M-Instruct.Q4_1"
+        assert answer.usage is not None
+        assert 1 <= answer.usage.completion_tokens <= 8
+
+
+async def test_every_node_answers_streamed(shared_fleet: EmbeddedFleet) -> None:
+    for node in shared_fleet.nodes:
+        async with client_of(node) as client:
+            stream = await client.chat.completions.create(
+                model=node.model, messages=user("Count to five."), max_tokens=8, temperature=0, stream=True
+            )
+            parts = [chunk.choices[0].delta.content async for chunk in stream if chunk.choices]
+        assert len([part for part in parts if part]) > 1
+
+
+async def test_slots_show_which_node_speculates(shared_fleet: EmbeddedFleet) -> None:
+    shown = {node.name: await (await get(node, "/slots")).json() for node in shared_fleet.nodes}
+    assert [slot["speculative"] for slot in shown["spec-0"]] == [True] * 8
+    assert [slot["speculative"] for slot in shown["std-0"]] == [False] * 8
+    assert {slot["n_ctx"] for slot in shown["spec-0"]} == {1024}
+
+
+async def test_a_short_answer_that_repeats_its_prompt_is_drafted_on_the_speculative_node_only(
+    shared_fleet: EmbeddedFleet,
+) -> None:
+    drafted, accepted = {}, {}
+    for node in shared_fleet.nodes:
+        before = await counter(node, "spec_decode_num_draft_tokens_total")
+        async with client_of(node) as client:
+            await client.chat.completions.create(
+                model=node.model, messages=user(EDIT), max_tokens=64, temperature=0, seed=1
+            )
+        drafted[node.name] = await counter(node, "spec_decode_num_draft_tokens_total") - before
+        accepted[node.name] = await counter(node, "spec_decode_num_accepted_tokens_total")
+    assert drafted["spec-0"] >= 2 * DRAFT_K
+    assert accepted["spec-0"] > 0
+    assert drafted["std-0"] == 0
+
+
+async def test_idle_connections_do_not_keep_metrics_from_being_read(shared_fleet: EmbeddedFleet) -> None:
+    node = shared_fleet.nodes[0]
+    idle = [await asyncio.open_connection("127.0.0.1", node.port) for _ in range(32)]
+    try:
+        for reader, writer in idle:
+            writer.write(b"GET /health HTTP/1.1\r\nhost: node\r\n\r\n")
+            assert (await reader.readline()).split()[1] == b"200"
+        async with asyncio.timeout(3):  # llama.cpp keeps an idle connection, and its thread, for 5 s
+            assert await counter(node, "requests_processing") == 0
+    finally:
+        for _, writer in idle:
+            writer.close()
+            await writer.wait_closed()
+
+
+async def test_a_draft_model_drafts_k_tokens_at_a_time() -> None:
+    async with embedded_fleet(speculative=1, standard=0, slots=1, speculator=f"draft:{find_model()}") as fleet:
+        (node,) = fleet.nodes
+        async with client_of(node) as client:
+            await client.chat.completions.create(
+                model=node.model, messages=user("Who was Julius Caesar?"), max_tokens=24, temperature=0
+            )
+        page = await (await get(node, "/metrics")).text()
+    positions = re.findall(r'accepted_tokens_per_pos_total\{position="(\d+)"\} [1-9]', page)
+    assert [int(position) for position in positions] == list(range(DRAFT_K))
