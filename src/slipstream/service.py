@@ -7,7 +7,6 @@ import random
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from time import monotonic
-from typing import Protocol
 
 from slipstream import __version__
 from slipstream.admin import Admin, serve_admin
@@ -24,7 +23,9 @@ from slipstream.core.evidence import CategoryEvidence
 from slipstream.core.fleet import Fleet
 from slipstream.core.node import NodeSpec
 from slipstream.core.policy import ProbingSettings, ThresholdPolicy, ThresholdSettings
-from slipstream.core.request import RequestShape
+from slipstream.core.request import Pool, RequestShape
+from slipstream.embedded import EmbeddedNode
+from slipstream.embedded.speculator import SpeculatorChoice
 from slipstream.engines.catalogue import ENGINES, gauge_lag_s, read_statistics
 from slipstream.engines.scrape import Scraper
 from slipstream.gateway.body import features_of, read_body, shape_of, traffic_class_of
@@ -41,17 +42,6 @@ CLOSE_GRACE_S = 30.0
 
 class NotReady(SlipstreamError):
     """The fleet did not become usable in time."""
-
-
-class EmbeddedNode(Protocol):
-    """What `embedded_config` needs to know of a node that runs on this machine."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def url(self) -> str: ...
-    @property
-    def pool(self) -> str: ...
 
 
 class Service:
@@ -97,7 +87,6 @@ def build_dispatcher(config: FleetConfig, specs: Sequence[NodeSpec], draw: Calla
     settings = ThresholdSettings(
         alpha_floor=speculative.alpha_floor,
         tokens_per_step_floor=speculative.tokens_per_step_floor,
-        gain_floor=speculative.gain_floor,
         short_output_tokens=speculative.short_output_tokens,
         holdback=routing.holdback,
         fallback=routing.fallback,
@@ -129,10 +118,18 @@ def embedded_config(
         {
             "gateway": {"listen": f"127.0.0.1:{gateway_port}"},
             "admin": {"listen": f"127.0.0.1:{admin_port}"},
-            "nodes": [{"name": node.name, "url": node.url, "pool": node.pool, "engine": "llamacpp"} for node in nodes],
+            "nodes": [_embedded_section(node) for node in nodes],
             **sections,
         }
     )
+
+
+def _embedded_section(node: EmbeddedNode) -> dict[str, object]:
+    section: dict[str, object] = {"name": node.name, "url": node.url, "pool": node.pool, "engine": "llamacpp"}
+    drafts = node.spec.speculator.choice
+    if node.pool is Pool.SPECULATIVE and drafts is not SpeculatorChoice.NONE:
+        section["speculator"] = drafts.value
+    return section
 
 
 @asynccontextmanager

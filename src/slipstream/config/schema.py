@@ -44,12 +44,21 @@ def _pattern(text: str) -> str:
     return text
 
 
+def _word(text: str) -> str:
+    try:
+        CategoryRule("any", words=(text,))
+    except ValueError:
+        raise ValueError("one word in lower case, without punctuation; phrases go under pattern") from None
+    return text
+
+
 Share = Annotated[float, Field(ge=0, le=1)]
 Seconds = Annotated[float, Field(gt=0)]
 Count = Annotated[int, Field(ge=1)]
 PoolName = Annotated[Pool, Field(strict=False)]
 Listen = Annotated[str, AfterValidator(_listen)]
 NodeName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$")]
+Word = Annotated[str, AfterValidator(_word)]
 CategoryName = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_-]{0,63}$")]
 
 
@@ -131,10 +140,7 @@ class SpeculativePool(Section):
         default=0.6, description="Per-token acceptance a category must exceed, for draft models and trained heads."
     )
     tokens_per_step_floor: Annotated[float, Field(ge=1)] = Field(
-        default=1.3, description="Tokens per step a category must exceed, for n-gram speculators without a profile."
-    )
-    gain_floor: Annotated[float, Field(gt=0)] = Field(
-        default=1.15, description="Predicted speedup that must be exceeded, for n-gram speculators with a profile."
+        default=1.3, description="Tokens per step a category must exceed, for n-gram speculators."
     )
     short_output_tokens: Annotated[int, Field(ge=0)] = Field(
         default=64, description="A request limited to fewer output tokens is short and goes to the standard pool."
@@ -208,13 +214,17 @@ class CategoryRuleSection(Section):
         default=None, description="Output the client fixed: `json_object`, `json_schema` or `grammar`, or with `*`."
     )
     min_characters: Count | None = Field(default=None, description="Least length of the last user message.")
+    words: Annotated[tuple[Word, ...], Field(strict=False)] = Field(
+        default=(), description="Words of which at least one must be in the text; cheaper than a pattern."
+    )
+    min_numbers: Count | None = Field(default=None, description="Least count of numbers in the last user message.")
     pattern: Annotated[str, AfterValidator(_pattern)] | None = Field(
         default=None, description="Regular expression found in the text, upper and lower case alike."
     )
-    where: Literal["edges", "user", "system"] = Field(
+    where: Literal["edges", "opening", "user", "system"] = Field(
         default="edges",
-        description="The text that the pattern looks in: the beginning and end of the last user message (edges), the "
-        "first and last 2 KB of it (user), or of the system prompt (system).",
+        description="The text that the pattern looks in: the beginning and end of the last user message (edges), its "
+        "beginning alone (opening), the first and last 2 KB of it (user), or of the system prompt (system).",
     )
 
     @model_validator(mode="after")

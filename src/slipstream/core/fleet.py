@@ -78,7 +78,6 @@ class NodeState(Indexed):
 
     __slots__ = (
         "asked_at",
-        "bucket",
         "ceiling",
         "counted",
         "draining",
@@ -98,7 +97,6 @@ class NodeState(Indexed):
         "models",
         "name",
         "pool",
-        "position",
         "refusing",
         "report",
         "reported_at",
@@ -110,6 +108,7 @@ class NodeState(Indexed):
     )
 
     def __init__(self, spec: NodeSpec, now: float) -> None:
+        super().__init__()
         self.spec = spec
         self.name = spec.name
         self.pool = spec.pool
@@ -139,8 +138,6 @@ class NodeState(Indexed):
         self.saturated_time = TimeShare(now)
         self.group: ReplicaGroup | None = None
         self.index: LoadIndex[NodeState] | None = None
-        self.bucket = None
-        self.position = 0
 
     @property
     def own(self) -> int:

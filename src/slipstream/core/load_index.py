@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from heapq import heappop, heappush
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
 __all__ = ["Indexed", "LoadIndex"]
 
 
-class Indexed(Protocol):
-    """What the index keeps on its members: where each one is, so that moving it costs the same at 10 and at 1,000
-    nodes.
-    """
+class Indexed:
+    """What the index keeps on its members: where each one is, so that moving it costs the same at any number of nodes."""
 
-    bucket: list[Indexed] | None
-    position: int
+    __slots__ = ("bucket", "position")
+
+    def __init__(self) -> None:
+        self.bucket: list[Any] | None = None
+        self.position = 0
 
 
 Member = TypeVar("Member", bound=Indexed)
@@ -48,7 +49,7 @@ class LoadIndex(Generic[Member]):
         if bucket is None:
             bucket = self._buckets[load] = []
             heappush(self._loads, load)
-        member.bucket = bucket  # type: ignore[assignment]  # a list of members is only ever read as a list of Indexed
+        member.bucket = bucket
         member.position = len(bucket)
         bucket.append(member)
         self._size += 1

@@ -1,0 +1,49 @@
+"""Compile the hot path with mypyc when the package is built.
+
+What is compiled is the same typed Python that runs without compiling: with ``SLIPSTREAM_PURE=1``, or where the build finds
+no C compiler, the package works as it is, only slower. See docs/decisions/0005-compiled-hot-path.md.
+"""
+
+import os
+import shutil
+import sys
+from pathlib import Path
+
+from setuptools import setup
+
+COMPILED = [
+    *sorted(str(path) for path in Path("src/slipstream/core/policy").glob("*.py")),
+    *sorted(str(path) for path in Path("src/slipstream/core/acceptance").glob("*.py")),
+    *(
+        f"src/slipstream/core/{name}.py"
+        for name in (
+            "category",
+            "dispatch",
+            "evidence",
+            "fleet",
+            "latency",
+            "ledger",
+            "load_index",
+            "median",
+            "node",
+            "occupancy",
+            "outcome",
+            "request",
+            "saturation",
+        )
+    ),
+]
+
+
+def extensions() -> list:
+    if os.environ.get("SLIPSTREAM_PURE") == "1":
+        return []
+    if shutil.which(os.environ.get("CC", "cc")) is None:
+        print("no C compiler found: the hot path is not compiled", file=sys.stderr)
+        return []
+    from mypyc.build import mypycify
+
+    return mypycify(["--ignore-missing-imports", "--no-warn-unused-ignores", *COMPILED], opt_level="2")
+
+
+setup(ext_modules=extensions())
