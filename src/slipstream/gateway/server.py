@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import itertools
 import secrets
+from collections.abc import Callable
 from functools import partial
-from typing import Final
+from typing import Final, cast
 from urllib.parse import unquote
 
 import msgspec
@@ -65,9 +66,8 @@ class Gateway:
     async def listen(self, host: str, port: int) -> tuple[str, int]:
         """Start serving; returns the address bound (``port`` 0 picks a free one). Raises OSError if it can not bind."""
         loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(
-            lambda: ClientConnection(self, self._limits), host, port, backlog=_BACKLOG
-        )
+        factory = cast("Callable[[], asyncio.Protocol]", partial(ClientConnection, self, self._limits))
+        self._server = await loop.create_server(factory, host, port, backlog=_BACKLOG)
         self._sweeper = loop.call_later(self._sweep_s, self._sweep)
         address = self._server.sockets[0].getsockname()
         return address[0], address[1]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Any, Final, Protocol
+from functools import partial
+from typing import Any, Final, Protocol, cast
 from urllib.parse import urlsplit
 
 import httptools
@@ -36,8 +37,11 @@ class Receiver(Protocol):
         """The connection is gone, or its bytes are not HTTP."""
 
 
-class NodeConnection(asyncio.Protocol):
-    """One connection to a node. It serves one receiver at a time; between two it lies in its pool."""
+class NodeConnection:
+    """One connection to a node. It serves one receiver at a time; between two it lies in its pool.
+
+    A protocol in asyncio's sense, without that base: classes with a foreign base can not be compiled.
+    """
 
     __slots__ = (
         "_aligned",
@@ -117,7 +121,7 @@ class NodeConnection(asyncio.Protocol):
 
     # What follows is called by the event loop.
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+    def connection_made(self, transport: Any) -> None:
         self._transport = transport
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -129,6 +133,15 @@ class NodeConnection(asyncio.Protocol):
                 receiver.answer_ended()
             else:
                 receiver.answer_lost()
+
+    def eof_received(self) -> None:
+        """The node sends no more. Returning ``None`` closes the connection."""
+
+    def pause_writing(self) -> None:
+        """A request is at most the body limit long, and ``unsent_bytes`` says how far it has come."""
+
+    def resume_writing(self) -> None:
+        """See ``pause_writing``."""
 
     def data_received(self, data: bytes) -> None:
         receiver = self._receiver
@@ -258,10 +271,9 @@ class NodePool:
     async def connect(self) -> NodeConnection:
         """A fresh connection. Raises OSError."""
         loop = asyncio.get_running_loop()
-        _, connection = await loop.create_connection(
-            lambda: NodeConnection(self), self._host, self._port, ssl=self._tls or None
-        )
-        return connection
+        factory = cast("Callable[[], asyncio.Protocol]", partial(NodeConnection, self))
+        _, connection = await loop.create_connection(factory, self._host, self._port, ssl=self._tls or None)
+        return cast("NodeConnection", connection)
 
     def give_back(self, connection: NodeConnection) -> None:
         """Keep a connection for the next request."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import deque
 from typing import Any, Final, Protocol
 
@@ -81,8 +80,11 @@ class Handler(Protocol):
     def now(self) -> float: ...
 
 
-class ClientConnection(asyncio.Protocol):
-    """One client's connection. Requests are handled one at a time, in the order in which they came."""
+class ClientConnection:
+    """One client's connection. Requests are handled one at a time, in the order in which they came.
+
+    A protocol in asyncio's sense, without that base: classes with a foreign base can not be compiled.
+    """
 
     __slots__ = (
         "_body_bytes",
@@ -189,7 +191,7 @@ class ClientConnection(asyncio.Protocol):
 
     # What follows is called by the event loop.
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+    def connection_made(self, transport: Any) -> None:
         self._transport = transport
         self.active_at = self._handler.now()
         self._handler.connected(self)
@@ -202,6 +204,9 @@ class ClientConnection(asyncio.Protocol):
         self._handler.disconnected(self)
         if work is not None:
             work.client_gone()
+
+    def eof_received(self) -> None:
+        """The client sends no more: it has gone. Returning ``None`` closes the connection."""
 
     def pause_writing(self) -> None:
         self._write_blocked = True
