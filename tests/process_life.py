@@ -17,8 +17,13 @@ def wait_until_gone(pid: int, deadline_s: float = 10) -> bool:
 
 
 def is_alive(pid: int) -> bool:
+    return state_of(pid) not in (None, "Z", "X")
+
+
+def state_of(pid: int) -> str | None:
+    """The kernel's letter for the process's state (``T`` = stopped), ``None`` when there is no such process."""
     try:
         status = Path(f"/proc/{pid}/stat").read_text()
-    except FileNotFoundError:
-        return False
-    return status.rpartition(")")[2].split()[0] not in "ZX"
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    return status.rpartition(")")[2].split()[0]

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from engine_nodes import node_specs
-from process_life import is_alive, wait_until_gone
+from process_life import is_alive, state_of, wait_until_gone
 from slipstream.core.request import Pool
 from slipstream.embedded import node as node_module
 from slipstream.embedded.errors import EngineNotInstalled, NodeStartFailed, PortTaken
@@ -159,6 +159,7 @@ async def test_a_node_that_does_not_heed_term_is_killed_after_the_grace() -> Non
         pid = fleet.nodes[0].pid
         assert pid is not None
         os.kill(pid, signal.SIGSTOP)
+        await eventually(lambda: state_of(pid) == "T")
     assert not is_alive(pid)
 
 

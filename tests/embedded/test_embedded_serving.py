@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import re
+import socket
+from contextlib import ExitStack
 
 import aiohttp
 import openai
@@ -78,33 +80,30 @@ async def test_slots_show_which_node_speculates(shared_fleet: EmbeddedFleet) -> 
 async def test_a_short_answer_that_repeats_its_prompt_is_drafted_on_the_speculative_node_only(
     shared_fleet: EmbeddedFleet,
 ) -> None:
-    drafted, accepted = {}, {}
+    tokens_per_step = {}
     for node in shared_fleet.nodes:
-        before = await counter(node, "spec_decode_num_draft_tokens_total")
+        before = await counter(node, "spec_decode_num_accepted_tokens_total")
         async with client_of(node) as client:
-            await client.chat.completions.create(
-                model=node.model, messages=user(EDIT), max_tokens=64, temperature=0, seed=1
+            answer = await client.chat.completions.create(
+                model=node.model, messages=user(EDIT), max_tokens=64, temperature=0
             )
-        drafted[node.name] = await counter(node, "spec_decode_num_draft_tokens_total") - before
-        accepted[node.name] = await counter(node, "spec_decode_num_accepted_tokens_total")
-    assert drafted["spec-0"] >= 2 * DRAFT_K
-    assert accepted["spec-0"] > 0
-    assert drafted["std-0"] == 0
+        accepted = await counter(node, "spec_decode_num_accepted_tokens_total") - before
+        assert answer.usage is not None
+        tokens_per_step[node.name] = answer.usage.completion_tokens / (answer.usage.completion_tokens - accepted)
+    assert tokens_per_step["spec-0"] > 1.8
+    assert tokens_per_step["std-0"] == 1
 
 
-async def test_idle_connections_do_not_keep_metrics_from_being_read(shared_fleet: EmbeddedFleet) -> None:
+async def test_a_burst_of_connections_that_stay_open_does_not_keep_metrics_from_being_read(
+    shared_fleet: EmbeddedFleet,
+) -> None:
     node = shared_fleet.nodes[0]
-    idle = [await asyncio.open_connection("127.0.0.1", node.port) for _ in range(32)]
-    try:
-        for reader, writer in idle:
-            writer.write(b"GET /health HTTP/1.1\r\nhost: node\r\n\r\n")
-            assert (await reader.readline()).split()[1] == b"200"
-        async with asyncio.timeout(3):  # llama.cpp keeps an idle connection, and its thread, for 5 s
+    with ExitStack() as connections:
+        for _ in range(24):
+            connection = connections.enter_context(socket.create_connection(("127.0.0.1", node.port or 0)))
+            connection.sendall(b"GET /health HTTP/1.1\r\nhost: node\r\n\r\n")
+        async with asyncio.timeout(4):  # llama.cpp keeps an idle connection, and its thread, for 5 s
             assert await counter(node, "requests_processing") == 0
-    finally:
-        for _, writer in idle:
-            writer.close()
-            await writer.wait_closed()
 
 
 async def test_a_draft_model_drafts_k_tokens_at_a_time() -> None:

@@ -32,8 +32,8 @@ Looking up 3 and drafting 1 to 4, text that repeats the prompt is drafted from i
 ever: tokens per step 2.4 for edits, 1.9 for retrieval, 1.7 for code, 1.1 for mathematics, 1.0 for chat."""
 
 HTTP_THREADS = 64
-"""A kept-alive connection holds one of the server's threads while it idles. Of the default (slots + 4) the gateway's
-connection pool takes all, and then `/metrics` waits for seconds."""
+"""A kept-alive connection holds one of the server's threads while it idles, for 5 s. The default is slots + 4, and more
+are made too late: 24 connections opened at once kept `/metrics` from answering for 8 s."""
 
 VERBOSITY_WARNINGS = 2
 PR_SET_PDEATHSIG = 1
@@ -65,6 +65,8 @@ def server_parameters(
     parameters.cache_idle_slots = False
     parameters.endpoint_metrics = True
     parameters.endpoint_slots = True
+    parameters.cors_origins = "http://127.0.0.1"  # not "*": any page in the browser could use the node
+    parameters.cors_origins_explicit = True
     parameters.ui = False
     parameters.verbosity = VERBOSITY_WARNINGS
     draft = parameters.speculative.draft
