@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from slipstream.core.dispatch import Dispatcher
-from slipstream.core.fleet import NodeState
+from slipstream.core.fleet import Fleet, NodeState
 from slipstream.core.node import SpeculatorKind
 from slipstream.core.policy import Reason
 from slipstream.core.request import Pool
@@ -30,6 +30,8 @@ class AdviceCode(StrEnum):
     KV_CACHE_FULL = "kv_cache_full"
     NO_SPECULATOR = "no_speculator"
     TELEMETRY_LOST = "telemetry_lost"
+    NODE_UNREACHABLE = "node_unreachable"
+    NODE_UNREADABLE = "node_unreadable"
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +51,7 @@ def advise(dispatcher: Dispatcher, now: float) -> list[Advice]:
     nodes = [node for node in dispatcher.fleet.nodes() if node.pool is Pool.SPECULATIVE]
     return [
         *_telemetry(dispatcher),
+        *_out_of_sight(dispatcher.fleet),
         *_without_speculator(nodes),
         *_draft_or_categories(dispatcher),
         *_ceilings(nodes, now),
@@ -69,9 +72,33 @@ def _telemetry(dispatcher: Dispatcher) -> Iterator[Advice]:
         )
 
 
+def _out_of_sight(fleet: Fleet) -> Iterator[Advice]:
+    """Nodes that can not be asked. When none can, that is one fault, not as many as there are nodes."""
+    if fleet.blind:
+        return
+    for node in fleet.nodes():
+        if node.error is None or (node.healthy and node.fresh):
+            continue
+        if not node.healthy:
+            yield Advice(
+                AdviceCode.NODE_UNREACHABLE,
+                node.name,
+                f"{node.name} can not be reached and gets no requests. Start its engine, or correct its url.",
+                {"pool": node.pool, "error": node.error},
+            )
+        else:
+            yield Advice(
+                AdviceCode.NODE_UNREADABLE,
+                node.name,
+                f"{node.name} answers, but what it says of its load can not be read: it is not used for speculation, "
+                "and otherwise only after nodes that can be read. Check its engine and the `engine` configured for it.",
+                {"pool": node.pool, "error": node.error},
+            )
+
+
 def _without_speculator(nodes: Iterable[NodeState]) -> Iterator[Advice]:
     for node in nodes:
-        if node.healthy and node.speculator is None:
+        if node.healthy and node.error is None and node.speculator is None:
             yield Advice(
                 AdviceCode.NO_SPECULATOR,
                 node.name,

@@ -231,7 +231,7 @@ class Fleet:
         self._groups: dict[tuple[Pool, tuple[str, ...], Speculator | None, str | None], ReplicaGroup] = {}
         self._serving: dict[str, tuple[tuple[ReplicaGroup, ...], tuple[ReplicaGroup, ...]]] = {}
         self._journal: deque[tuple[int, str, NodeFacts | tuple[int, bool] | None]] = deque(maxlen=JOURNAL_ENTRIES)
-        """(version, node, state before): all facts; or own sequences and saturation, where a request moved only those."""
+        """(version, node, state before): all facts; or own sequences and saturation, all that a request moves."""
         self._next_expiry = now
         for spec in specs:
             self.add(spec, now)

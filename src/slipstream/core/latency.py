@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 __all__ = ["Latency", "latency_of", "time_per_output_token"]
 
 
-@dataclass(frozen=True, slots=True)
-class Latency:
+class Latency(NamedTuple):
     """``ttft_s``: time to the first content, reasoning or tool delta, ``None`` when not streamed or nothing came.
     ``tpot_s``: mean time per output token after the first, ``None`` without a token count, a first token time or a
     second token. ``e2e_s``: from receipt of the request to the last byte of the answer.

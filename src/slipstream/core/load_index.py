@@ -10,7 +10,7 @@ __all__ = ["Indexed", "LoadIndex"]
 
 
 class Indexed:
-    """What the index keeps on its members: where each one is, so that moving it costs the same at any number of nodes."""
+    """What the index keeps on its members: where each is, so that moving one costs the same at any number of them."""
 
     __slots__ = ("bucket", "position")
 

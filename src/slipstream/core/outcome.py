@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
 
 from slipstream.core.acceptance import SpeculationSample
 from slipstream.core.latency import Latency
@@ -27,8 +27,7 @@ class Ending(StrEnum):
     TIMED_OUT = "timed_out"
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(NamedTuple):
     """One attempt at one node, ended.
 
     ``status`` is the HTTP status the node answered, ``None`` when it gave none. ``latency`` is ``None`` unless a whole

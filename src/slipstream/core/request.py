@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
 
 __all__ = ["Pool", "RequestShape", "TrafficClass"]
 
@@ -22,8 +22,7 @@ class TrafficClass(StrEnum):
     BULK = "bulk"
 
 
-@dataclass(frozen=True, slots=True)
-class RequestShape:
+class RequestShape(NamedTuple):
     """All that a routing policy may know of a request. It carries no text and no HTTP.
 
     ``model`` as the client spelled it. ``category`` one of the configured names. ``sequences`` is ``n`` (or
