@@ -171,7 +171,7 @@ class Poller:
             facts = NodeReport()
             for page in engine.facts:
                 try:
-                    read = page.read(await self._source.fetch(page.path, self._timing.timeout_s))
+                    read = await self._read(page)
                 except EngineGarbage:
                     continue
                 facts = merged(facts, read)
@@ -188,7 +188,7 @@ class Poller:
         refused: list[str] = []
         for page in self._load_pages:
             try:
-                report = page.read(await self._source.fetch(page.path, self._timing.timeout_s))
+                report = await self._read(page)
             except EngineGarbage as error:
                 refused.append(str(error))
                 continue
@@ -198,6 +198,13 @@ class Poller:
             self._load_pages = (page,)
             return report
         raise EngineGarbage("; ".join(refused))
+
+    async def _read(self, page: Page) -> NodeReport:
+        body = await self._source.fetch(page.path, self._timing.timeout_s)
+        try:
+            return page.read(body)
+        except EngineGarbage as error:
+            raise EngineGarbage(f"{self._node.url}{page.path}: {error}") from None
 
     def _forget(self) -> None:
         """After a failure nothing is taken for granted: what comes back may be another engine."""
