@@ -7,7 +7,7 @@ from slipstream.core.errors import EngineGarbage, EngineUnreachable
 from slipstream.core.node import NodeSpec
 from slipstream.core.outcome import Ending, Outcome
 from slipstream.core.policy import Reason, ThresholdSettings
-from slipstream.core.request import Pool
+from slipstream.core.request import Pool, RequestShape
 
 
 def explained(dispatcher: Dispatcher, placement: Placement) -> dict[str, tuple[bool, Reason | None]]:
@@ -93,3 +93,22 @@ def test_a_retried_request_is_found_with_all_its_attempts() -> None:
     second = dispatcher.place(shape("code"), "r", 0.2, frozenset({"s"}))
     assert dispatcher.find("r") == [first, second]
     assert dispatcher.find("nobody") == []
+
+
+def test_a_node_whose_models_are_unknown_is_not_said_to_have_the_wrong_ones() -> None:
+    unknown = NodeSpec("dead", "http://dead:1", Pool.SPECULATIVE)
+    fleet = fleet_of(unknown, NodeSpec("odd", "http://odd:1", Pool.STANDARD), standard("t"), report_all=False)
+    fleet.report("t", 0.0, 0.0, report(speculating=None))
+    fleet.report_failed("odd", 0.0, EngineGarbage("no page of metrics"))
+    dispatcher = dispatcher_of(fleet)
+    assert explained(dispatcher, dispatcher.place(shape("code"), "r", 0.1)) == {
+        "dead": (False, Reason.UNHEALTHY),
+        "odd": (False, Reason.STALE),
+        "t": (True, Reason.NO_SPECULATOR),
+    }
+
+
+def test_a_request_that_names_no_model_finds_none_wrong() -> None:
+    dispatcher = dispatcher_of(fleet_of(standard("t"), standard("u")))
+    placement = dispatcher.place(RequestShape("", "chat"), "r", 0.1)
+    assert {reason for _, reason in explained(dispatcher, placement).values()} == {Reason.NO_SPECULATOR, None}

@@ -37,10 +37,12 @@ def _candidate(
 def _refusal(
     node: NodeFacts, policy: ThresholdPolicy, evidence: Evidence, decision: Decision, shape: RequestShape
 ) -> Reason | None:
-    if shape.model not in node.models:
+    if node.models and shape.model and shape.model not in node.models:
         return Reason.WRONG_MODEL
     if not node.healthy or node.draining:
         return reason_closed(node)
+    if not node.models:
+        return Reason.STALE  # it answers, and has never said anything that can be read
     if shape.pinned_pool is not None and shape.pinned_pool is not node.pool:
         return Reason.PINNED
     if decision.reason is Reason.HOLDBACK and node.pool is Pool.SPECULATIVE:
