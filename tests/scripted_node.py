@@ -81,10 +81,10 @@ async def _read_call(reader: asyncio.StreamReader, writer: asyncio.StreamWriter,
 
 
 @asynccontextmanager
-async def scripted_node(*behaviours: Behaviour) -> AsyncIterator[ScriptedNode]:
-    """A node listening on a free loopback port."""
+async def scripted_node(*behaviours: Behaviour, port: int = 0) -> AsyncIterator[ScriptedNode]:
+    """A node listening on a loopback port, by default a free one."""
     node = ScriptedNode(list(behaviours))
-    server = await asyncio.start_server(node.serve, "127.0.0.1", 0)
+    server = await asyncio.start_server(node.serve, "127.0.0.1", port)
     host, port = server.sockets[0].getsockname()
     node.url = f"http://{host}:{port}"
     try:

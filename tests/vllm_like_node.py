@@ -128,9 +128,11 @@ def _with(page: bytes, **figures: int) -> bytes:
 
 
 @asynccontextmanager
-async def vllm_like(drafts: Drafts | None = None, metrics: bytes | None = None) -> AsyncIterator[VllmLike]:
-    """Such a node, listening for as long as the block lasts."""
+async def vllm_like(
+    drafts: Drafts | None = None, metrics: bytes | None = None, port: int = 0
+) -> AsyncIterator[VllmLike]:
+    """Such a node, listening for as long as the block lasts; ``port`` 0 = a free one."""
     behaviour = VllmLike(drafts, metrics)
-    async with scripted_node(behaviour) as node:
+    async with scripted_node(behaviour, port=port) as node:
         behaviour.node = node
         yield behaviour

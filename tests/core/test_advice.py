@@ -4,6 +4,7 @@ from fleets import MODEL, dispatcher_of, fleet_of, report, shape, speculative, s
 from slipstream.core.acceptance import SpeculationSample
 from slipstream.core.advice import AdviceCode, advise
 from slipstream.core.dispatch import Dispatcher
+from slipstream.core.errors import EngineGarbage, EngineUnreachable
 from slipstream.core.node import NodeReport, SpeculatorKind
 from slipstream.core.outcome import Ending, Outcome
 from slipstream.core.request import TrafficClass
@@ -89,3 +90,20 @@ def test_all_nodes_stale_at_once_is_our_own_fault_and_is_said_so() -> None:
     dispatcher = dispatcher_of(fleet_of(speculative("s"), standard("t")))
     dispatcher.fleet.expire(10.0)
     assert codes(dispatcher) == [(AdviceCode.TELEMETRY_LOST, "fleet")]
+
+
+def test_a_node_that_can_not_be_reached_is_named_with_what_happened() -> None:
+    dispatcher = dispatcher_of(fleet_of(speculative("s"), standard("t")))
+    dispatcher.report_failed("t", 0.1, EngineUnreachable("refused"))
+    assert codes(dispatcher) == []  # one lost poll is not an outage
+    dispatcher.report_failed("t", 0.2, EngineUnreachable("refused"))
+    (found,) = advise(dispatcher, 1.0)
+    assert (found.code, found.subject) == (AdviceCode.NODE_UNREACHABLE, "t")
+    assert found.evidence == {"pool": "standard", "error": "refused"}
+
+
+def test_a_node_that_never_said_anything_readable_is_named_for_that_and_not_for_its_speculator() -> None:
+    dispatcher = dispatcher_of(fleet_of(speculative("s"), standard("t"), report_all=False))
+    dispatcher.report("t", 0.1, 0.1, report(speculating=None))
+    dispatcher.report_failed("s", 0.1, EngineGarbage("no page of metrics"))
+    assert codes(dispatcher) == [(AdviceCode.NODE_UNREADABLE, "s")]
