@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slipstream.gateway.sse import MAX_HELD_BYTES, EventStream, data_payloads, has_content, last_boundary
+from slipstream.gateway.content import has_content
+from slipstream.gateway.sse import MAX_HELD_BYTES, EventStream, data_payloads, last_boundary
 
 DATA = Path(__file__).parent / "data"
 STREAMS = sorted(path.name for path in DATA.glob("*stream*.http"))

@@ -7,16 +7,15 @@ import itertools
 import secrets
 from collections.abc import Callable
 from functools import partial
-from typing import Final, cast
+from typing import Any, Final, cast
 from urllib.parse import unquote
-
-import msgspec
 
 from slipstream.core.errors import NothingUsable, RequestError, SlipstreamError
 from slipstream.core.request import RequestShape
 from slipstream.gateway.exchange import Exchange
 from slipstream.gateway.limits import Limits
 from slipstream.gateway.models import model_body, models_body
+from slipstream.gateway.passthrough import passed_through_shape
 from slipstream.gateway.ports import Ports
 from slipstream.gateway.problems import problem_body, problem_headers, row_of
 from slipstream.gateway.reply import reply, reply_problem
@@ -33,14 +32,6 @@ _SWEEP_S: Final = 0.25
 _BACKLOG: Final = 4096
 
 
-class _PassedThrough(msgspec.Struct, gc=False):
-    model: str = ""
-    stream: bool | None = None
-
-
-_decode_passed_through: Final = msgspec.json.Decoder(_PassedThrough).decode
-
-
 class Gateway:
     """OpenAI-compatible HTTP/1.1 server in front of a fleet. One event loop, one process."""
 
@@ -49,7 +40,7 @@ class Gateway:
         self._limits = limits or Limits()
         self._upstreams = Upstreams(self._limits.node_keep_alive_s, ports.clock)
         self._connections: set[ClientConnection] = set()
-        self._server: asyncio.Server | None = None
+        self._server: Any = None  # uvloop's servers are not quite what the types of asyncio say
         self._sweeper: asyncio.TimerHandle | None = None
         self._emptied: asyncio.Event | None = None
         self._id_prefix = secrets.token_hex(6)
@@ -163,7 +154,7 @@ class Gateway:
         exchange = Exchange(ports, self._limits, self._upstreams, connection, request, read=completion)
         if not completion:
             connection.work = exchange
-            exchange.begin(_passed_through(request.body, ports.default_category))
+            exchange.begin(passed_through_shape(request.body, ports.default_category))
         elif len(request.body) <= OFF_LOOP_BODY_BYTES:
             shape = ports.reader(request.path, request.body, request.head.category)
             connection.work = exchange
@@ -190,12 +181,3 @@ def _read(exchange: Exchange, future: asyncio.Future[RequestShape]) -> None:
         exchange.fail(error)
     else:
         exchange.begin(shape)
-
-
-def _passed_through(body: bytes, category: str) -> RequestShape:
-    """The shape of a request that is not read further: its model and whether it is streamed, if its body says so."""
-    try:
-        view = _decode_passed_through(body) if body.startswith(b"{") else _PassedThrough()
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        view = _PassedThrough()
-    return RequestShape(model=view.model, category=category, streamed=bool(view.stream))

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
-from typing import Any, Final
+from typing import Final
 
-import msgspec
+from slipstream.gateway.content import has_content
 
-__all__ = ["MAX_HELD_BYTES", "EventStream", "data_payloads", "has_content", "last_boundary"]
+__all__ = ["MAX_HELD_BYTES", "EventStream", "data_payloads", "last_boundary"]
 
 MAX_HELD_BYTES: Final = 1024 * 1024
 """An incomplete event longer than this is forwarded as it comes."""
@@ -16,27 +16,6 @@ MAX_HELD_BYTES: Final = 1024 * 1024
 _BLANK_LINES: Final = (b"\n\n", b"\n\r\n", b"\r\r")
 _DONE: Final = b"[DONE]"
 _KEPT_BLOCKS: Final = 4  # one event each at worst: the last three payloads, and the terminator
-
-
-class _Delta(msgspec.Struct, gc=False):
-    content: Any = None
-    reasoning_content: Any = None
-    reasoning: Any = None
-    refusal: Any = None
-    tool_calls: Any = None
-    function_call: Any = None
-
-
-class _Choice(msgspec.Struct, gc=False):
-    delta: _Delta | None = None
-    text: Any = None
-
-
-class _Chunk(msgspec.Struct, gc=False):
-    choices: list[_Choice] | None = None
-
-
-_decode_chunk: Final = msgspec.json.Decoder(_Chunk).decode
 
 
 def last_boundary(data: bytes, start: int = 0) -> int:
@@ -60,28 +39,6 @@ def data_payloads(blocks: Iterable[bytes]) -> list[bytes]:
                 payloads.append(event[0] if len(event) == 1 else b"\n".join(event))
                 event = []
     return payloads
-
-
-def has_content(payload: bytes) -> bool:
-    """Whether a chunk of a chat or text completion carries output: content, reasoning, a refusal or a tool call."""
-    try:
-        choices = _decode_chunk(payload).choices
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return False
-    for choice in choices or ():
-        if choice.text:
-            return True
-        delta = choice.delta
-        if delta is not None and (
-            delta.content
-            or delta.reasoning_content
-            or delta.reasoning
-            or delta.tool_calls
-            or delta.function_call
-            or delta.refusal
-        ):
-            return True
-    return False
 
 
 class EventStream:
