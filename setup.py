@@ -9,7 +9,7 @@ import shutil
 import sys
 from pathlib import Path
 
-from setuptools import setup
+from setuptools import Extension, setup
 
 COMPILED = [
     *sorted(str(path) for path in Path("src/slipstream/core/policy").glob("*.py")),
@@ -35,7 +35,7 @@ COMPILED = [
 ]
 
 
-def extensions() -> list:
+def extensions() -> list[Extension]:
     if os.environ.get("SLIPSTREAM_PURE") == "1":
         return []
     if shutil.which(os.environ.get("CC", "cc")) is None:

@@ -1,0 +1,35 @@
+"""Every benchmark, or those named: `python -m benchmarks [decision acceptance category telemetry polling ruler]`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+
+from benchmarks import acceptance, category, decision, polling, ruler, telemetry
+
+BENCHMARKS: dict[str, Callable[[], None]] = {
+    "decision": decision.main,
+    "acceptance": acceptance.main,
+    "category": category.main,
+    "telemetry": telemetry.main,
+    "polling": polling.main,
+    "ruler": lambda: ruler.main([]),
+}
+
+
+def main(names: list[str]) -> int:
+    """Run the benchmarks named, or all."""
+    unknown = [name for name in names if name not in BENCHMARKS]
+    if unknown:
+        print(f"no benchmark is called {', '.join(unknown)}; there are {', '.join(BENCHMARKS)}", file=sys.stderr)
+        return 2
+    sys.argv[1:] = []
+    for name in names or BENCHMARKS:
+        print(f"== {name}", flush=True)
+        BENCHMARKS[name]()
+        print()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
