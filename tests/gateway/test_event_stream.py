@@ -30,7 +30,7 @@ def cut(body: bytes, sizes: list[int]) -> list[bytes]:
 
 def forwarded(pieces: list[bytes]) -> tuple[list[bytes], EventStream, int | None]:
     """The blocks that came out, and the index of the piece that brought the first content."""
-    stream = EventStream()
+    stream = EventStream(seeking=True)
     blocks = [stream.feed(piece, float(index)) for index, piece in enumerate(pieces)]
     first = None if stream.first_content_at is None else int(stream.first_content_at)
     return [block for block in blocks if block], stream, first
@@ -55,7 +55,7 @@ def test_any_chunking_of_a_recorded_stream_gives_the_same_bytes_events_and_first
     body = BODIES[name].replace(b"\n", newline)
     pieces = cut(body, sizes)
     blocks, stream, first = forwarded(pieces)
-    whole = EventStream()
+    whole = EventStream(seeking=True)
     whole.feed(body, 0.0)
 
     assert b"".join(blocks) + stream.held == body
@@ -80,7 +80,7 @@ def test_single_bytes_give_whole_events_one_by_one(name: str) -> None:
 
 
 def test_an_incomplete_event_is_held_back_and_what_came_before_it_is_not() -> None:
-    stream = EventStream()
+    stream = EventStream(seeking=True)
     assert stream.feed(b"data: 1\n\ndata: 2", 0.0) == b"data: 1\n\n"
     assert stream.held == b"data: 2"
     assert stream.feed(b"\n", 0.0) == b""
@@ -89,7 +89,7 @@ def test_an_incomplete_event_is_held_back_and_what_came_before_it_is_not() -> No
 
 
 def test_an_event_over_the_limit_is_let_through_in_parts_and_none_of_it_is_lost() -> None:
-    stream = EventStream()
+    stream = EventStream(seeking=True)
     start = b"data: " + b"x" * (MAX_HELD_BYTES - 6)
     assert stream.feed(start, 0.0) == b""
     assert [stream.split] == [False]
@@ -102,7 +102,7 @@ def test_an_event_over_the_limit_is_let_through_in_parts_and_none_of_it_is_lost(
     "end", [b"data: [DONE]\n\n", b"data:[DONE]\n\n", b"data: [DONE]\r\n\r\n", b"data: [DONE]\n", b"data: [DONE]"]
 )
 def test_the_terminator_is_known_in_every_spelling_and_even_without_its_blank_line(end: bytes) -> None:
-    stream = EventStream()
+    stream = EventStream(seeking=True)
     stream.feed(b'data: {"choices":[]}\n\n' + end, 0.0)
     assert stream.terminated
     assert stream.payloads() == [b'{"choices":[]}']
@@ -112,7 +112,7 @@ def test_the_terminator_is_known_in_every_spelling_and_even_without_its_blank_li
     "text", [b"data: [DONE] \n\n", b"data: x[DONE]\n\n", b": [DONE]\n\n", b'data: {"a":"[DONE]"}\n\n', b""]
 )
 def test_what_only_looks_like_the_terminator_is_none(text: bytes) -> None:
-    stream = EventStream()
+    stream = EventStream(seeking=True)
     stream.feed(text, 0.0)
     assert not stream.terminated
 
@@ -168,7 +168,7 @@ def test_roles_usage_and_garbage_are_no_content(payload: bytes) -> None:
 
 @given(st.binary())
 def test_no_bytes_make_an_event_stream_fail(data: bytes) -> None:
-    stream = EventStream()
+    stream = EventStream(seeking=True)
     out = stream.feed(data, 0.0) + stream.feed(data, 1.0)
     assert out + stream.held == data * 2
     assert isinstance(stream.terminated, bool)

@@ -119,9 +119,10 @@ class Exchange:
         """Book a node and send to it. ``failure`` is what became of the attempt before, ``None`` at the first."""
         ports = self._ports
         assert self._shape is not None
+        now = ports.clock()
         started = time.perf_counter()
         try:
-            placement = ports.dispatcher.place(self._shape, self._request.request_id, ports.clock(), self._avoid)
+            placement = ports.dispatcher.place(self._shape, self._request.request_id, now, self._avoid)
         except SlipstreamError as error:
             ports.observer.decided(time.perf_counter() - started)
             if self._refusal is not None:
@@ -137,7 +138,7 @@ class Exchange:
         self._redialled = False
         pool = self._upstreams.pool(placement.node)
         self._marks = _marks(placement, pool)
-        self._active_at = now = ports.clock()
+        self._active_at = now
         connection = pool.take(now)
         if connection is not None:
             self._send(connection, pool)
@@ -192,17 +193,15 @@ class Exchange:
     # The node's answer: calls from its connection.
 
     def answer_head(self, answer: Answer) -> None:
-        self._active_at = self._ports.clock()
         if answer.status in FULL_STATUSES and self._retries_left > 0:
             self._refusal = answer  # kept whole: it is the client's answer when no other node takes the request
         else:
             self._begin_answer(answer)
 
     def answer_body(self, data: bytes, framed: bytes | None) -> None:
-        self._active_at = now = self._ports.clock()
         events = self._events
         if events is not None:
-            block = events.feed(data, now)
+            block = events.feed(data, self._ports.clock() if events.seeking else 0.0)
             if not block:
                 return
             client = self._client
@@ -263,7 +262,7 @@ class Exchange:
         status = answer.status
         lines = [status_line(status), *answer.lines, self._marks, b"x-request-id: %b\r\n" % request.request_id.encode()]
         if answer.events:
-            self._events = EventStream()
+            self._events = EventStream(seeking=self._read)
         if answer.length is not None and not answer.events:
             lines.append(b"content-length: %d\r\n" % answer.length)
         elif status not in _BODILESS and request.method != "HEAD":
@@ -337,7 +336,7 @@ class Exchange:
             self._write_body(b"".join(self._pieces))
         self._write_end()
         if status >= 400:
-            self._settle(Ending.FULL if status in FULL_STATUSES else Ending.REFUSED, status)
+            self._settle(Ending.FULL if status in FULL_STATUSES else Ending.REFUSED, status, now=ended_at)
         else:
             if self._read and events is None and 0 < self._body_bytes <= READ_BODY_BYTES:
                 payloads = (b"".join(self._pieces),)
@@ -346,7 +345,7 @@ class Exchange:
             statistics = self._ports.read_statistics(placement.node.engine, payloads) if payloads else None
             output_tokens = statistics.output_tokens if statistics is not None else None
             latency = latency_of(self._request.received_at, first_token_at, ended_at, output_tokens)
-            self._settle(Ending.COMPLETED, status, latency, statistics)
+            self._settle(Ending.COMPLETED, status, latency, statistics, now=ended_at)
         self._finish()
 
     def _write_end(self) -> None:
@@ -407,6 +406,10 @@ class Exchange:
         connection = self._connection
         if connection is None or connection.paused:
             return
+        if not connection.quiet:
+            connection.quiet = True
+            self._active_at = now
+            return
         waited = now - self._active_at
         if self._answer is not None or self._refusal is not None:
             limit = limits.idle_s
@@ -440,6 +443,7 @@ class Exchange:
         status: int | None = None,
         latency: Latency | None = None,
         statistics: Statistics | None = None,
+        now: float | None = None,
     ) -> None:
         placement, self._placement = self._placement, None
         if placement is None:
@@ -452,7 +456,8 @@ class Exchange:
             outcome = Outcome(
                 ending, status, latency, statistics.prompt_tokens, statistics.output_tokens, statistics.sample
             )
-        now = self._ports.clock()
+        if now is None:
+            now = self._ports.clock()
         self._ports.dispatcher.settle(placement, outcome, now)
         self._ports.observer.finished(placement, outcome, now)
 

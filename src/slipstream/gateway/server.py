@@ -21,7 +21,7 @@ from slipstream.gateway.problems import problem_body, problem_headers, row_of
 from slipstream.gateway.reply import reply, reply_problem
 from slipstream.gateway.routes import Endpoint, allowed_methods, endpoint_of
 from slipstream.gateway.upstream import Upstreams
-from slipstream.gateway.wire import ClientConnection, Request
+from slipstream.gateway.wire import ClientConnection, Handler, Request
 
 __all__ = ["Gateway"]
 
@@ -32,7 +32,7 @@ _SWEEP_S: Final = 0.25
 _BACKLOG: Final = 4096
 
 
-class Gateway:
+class Gateway(Handler):
     """OpenAI-compatible HTTP/1.1 server in front of a fleet. One event loop, one process."""
 
     def __init__(self, ports: Ports, limits: Limits | None = None) -> None:

@@ -44,26 +44,29 @@ def data_payloads(blocks: Iterable[bytes]) -> list[bytes]:
 class EventStream:
     """Cuts a stream into blocks of whole events. However the bytes are cut on arrival, the same bytes come out.
 
-    ``first_content_at`` is the time handed to the ``feed`` that brought the first content, ``None`` before, and always
-    in dialects that ``has_content`` does not know. ``split`` is true once part of an overlong event was let through.
+    ``first_content_at`` is the time handed to the ``feed`` that brought the first content, ``None`` before. ``seeking``
+    is true until then. ``split`` is true once part of an overlong event was let through.
     """
 
-    __slots__ = ("_held", "_recent", "first_content_at", "split")
+    __slots__ = ("_held", "_recent", "first_content_at", "seeking", "split")
 
-    def __init__(self) -> None:
+    def __init__(self, *, seeking: bool) -> None:
+        """``seeking``: the dialect is one that ``has_content`` knows, so the first content is looked for."""
+        self.seeking = seeking
         self._held = b""
         self._recent: deque[bytes] = deque(maxlen=_KEPT_BLOCKS)
         self.first_content_at: float | None = None
         self.split = False
 
     def feed(self, data: bytes, now: float) -> bytes:
-        """Take bytes as they arrived at ``now``; returns the whole events to forward, which may be none."""
+        """Take bytes that arrived at ``now`` (of use only while ``seeking``); returns the whole events to forward."""
         if self._held or not data.endswith(b"\n\n"):
             data = self._cut(data)
             if not data:
                 return data
         self._recent.append(data)
-        if self.first_content_at is None and any(map(has_content, data_payloads((data,)))):
+        if self.seeking and any(map(has_content, data_payloads((data,)))):
+            self.seeking = False
             self.first_content_at = now
         return data
 

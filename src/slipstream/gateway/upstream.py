@@ -62,6 +62,7 @@ class NodeConnection:
         "answered",
         "idle_since",
         "paused",
+        "quiet",
         "reused",
     )
 
@@ -71,6 +72,7 @@ class NodeConnection:
         self._transport: Any = None
         self._receiver: Receiver | None = None
         self.paused = False
+        self.quiet = True  # whether nothing came since a watcher last set this: cheaper than the time of every read
         self.reused = False  # whether it served an earlier request: then the node may close it at any time
         self.idle_since = 0.0
 
@@ -83,6 +85,7 @@ class NodeConnection:
         self._head_only = head_only
         self._head_bytes = 0
         self._head_done = self._complete = self._aligned = self._until_close = self._excess = self._keep_alive = False
+        self.quiet = False
         self.answered = False  # whether any byte of the answer has come
         if len(body) <= _JOINED_BYTES:
             self._transport.write(head + body)
@@ -148,6 +151,7 @@ class NodeConnection:
         if receiver is None:  # nothing was asked: the connection is out of step
             self._transport.abort()
             return
+        self.quiet = False
         if self._aligned:
             # Most reads of a stream are exactly one chunk. It is forwarded as it is, and the parser, which stands
             # between two chunks before it and after it, need not see it.

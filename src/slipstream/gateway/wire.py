@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import deque
 from typing import Any, Final, Protocol
 
@@ -65,18 +66,23 @@ class Work(Protocol):
     def expire(self, now: float) -> None: ...
 
 
-class Handler(Protocol):
+class Handler(ABC):
     """Who answers. Each call leads, now or later, to exactly one ``finish`` of the connection."""
 
+    @abstractmethod
     def connected(self, connection: ClientConnection) -> None: ...
 
+    @abstractmethod
     def disconnected(self, connection: ClientConnection) -> None: ...
 
+    @abstractmethod
     def handle(self, connection: ClientConnection, request: Request) -> None: ...
 
+    @abstractmethod
     def refuse(self, connection: ClientConnection, error: RequestError) -> None:
         """Answer what could not be read as a request; then ``finish`` with ``keep_alive`` false."""
 
+    @abstractmethod
     def now(self) -> float: ...
 
 
