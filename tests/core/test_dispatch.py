@@ -6,7 +6,7 @@ from fleets import MODEL, dispatcher_of, fleet_of, shape, speculative, standard
 from slipstream.core.acceptance import SpeculationSample
 from slipstream.core.dispatch import Dispatcher
 from slipstream.core.fleet import NodeState
-from slipstream.core.node import NodeReport, SpeculativeCounters
+from slipstream.core.node import NodeReport, SpeculativeCounters, SpeculatorKind
 from slipstream.core.outcome import Ending, Outcome
 from slipstream.core.policy import Reason
 from slipstream.core.request import Pool
@@ -122,3 +122,34 @@ def test_a_report_of_a_node_that_left_changes_nothing() -> None:
     version = dispatcher.fleet.version
     dispatcher.report("s", 0.1, 0.1, NodeReport(running=1))
     assert dispatcher.fleet.version == version
+
+
+def test_a_sample_that_waits_for_the_nodes_counters_is_credited_when_they_come() -> None:
+    """llama.cpp tells drafted and accepted tokens per answer, and verify steps per node only."""
+    dispatcher = dispatcher_of(fleet_of(speculative("s", kind=SpeculatorKind.NGRAM), standard("t")))
+    for now, drafted in ((0.1, 0), (0.2, 0)):
+        counters = SpeculativeCounters(drafted, 0, 0)
+        dispatcher.report("s", now, now, NodeReport(running=0, speculating=True, counters=counters))
+    sample = SpeculationSample(drafted=64, accepted=48, output_tokens=80)
+    placement = dispatcher.place(shape("code"), "first", 0.3)
+    dispatcher.settle(placement, Outcome(Ending.COMPLETED, 200, output_tokens=80, sample=sample), 0.4)
+    assert dispatcher.evidence.book.category_estimate("code").requests == 0
+    counters = SpeculativeCounters(64, 48, 16)
+    dispatcher.report("s", 0.5, 0.5, NodeReport(running=0, speculating=True, counters=counters))
+    measured = dispatcher.evidence.book.category_estimate("code")
+    assert (measured.requests, measured.tau) == (1, 4.0)
+
+
+def test_a_node_that_left_is_forgotten_with_all_that_waited_for_it() -> None:
+    dispatcher = dispatcher_of(fleet_of(speculative("s", kind=SpeculatorKind.NGRAM), standard("t")))
+    placement = dispatcher.place(shape("code"), "r", 0.1)
+    sample = SpeculationSample(drafted=64, accepted=48, output_tokens=80)
+    dispatcher.settle(placement, Outcome(Ending.COMPLETED, 200, sample=sample), 0.2)
+    dispatcher.remove("s")
+    assert dispatcher.fleet.node("s") is None
+    assert dispatcher.evidence.book.node_estimate("s") is None
+    assert placed_names(dispatcher) == {"t"}
+
+
+def placed_names(dispatcher: Dispatcher) -> set[str]:
+    return {dispatcher.place(shape("code"), "r", 0.3).node.name for _ in range(5)}

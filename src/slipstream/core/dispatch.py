@@ -103,7 +103,7 @@ class Dispatcher:
             return
         if report.counters is None:
             return
-        delta = evidence.observe(name, report.counters, received_at)
+        delta = evidence.observe(name, report.counters, fleet.advance(), received_at)
         if delta is None and state.counted:
             return  # counters that stand still say nothing: the window goes on
         seconds = state.ledger.take_category_seconds(received_at)
@@ -112,7 +112,13 @@ class Dispatcher:
             return
         if state.foreign:
             seconds[FOREIGN] = state.foreign * delta.seconds
-        evidence.attribute(state.models[0], state.speculator, name, delta, seconds, self.fleet.advance(), received_at)
+        evidence.attribute(state.models[0], state.speculator, name, delta, seconds, fleet.version, received_at)
+
+    def remove(self, name: str) -> None:
+        """A node leaves the fleet. Its running requests are settled as ever."""
+        self.fleet.remove(name)
+        self.evidence.forget_node(name)
+        self._silent.discard(name)
 
     def report_failed(self, name: str, now: float, error: EngineError) -> None:
         """A poll of a node failed."""

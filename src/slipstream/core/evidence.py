@@ -20,6 +20,7 @@ from slipstream.core.node import SpeculativeCounters, Speculator
 __all__ = ["FOREIGN", "CategoryEvidence", "PastEvidence"]
 
 JOURNAL_ENTRIES = 20_000
+WAITING_SAMPLES = 100
 FOREIGN = "(foreign)"
 """The name under which other clients' sequences take part when a node's counters are split over categories."""
 
@@ -32,6 +33,8 @@ class CategoryEvidence:
     def __init__(self, book: AcceptanceBook) -> None:
         self.book = book
         self._medians: dict[str, RecentMedian] = {}
+        self._waiting: dict[str, deque[tuple[str, Speculator, str, SpeculationSample]]] = {}
+        """By node: samples whose steps only the node's counters can tell, and these were not read yet."""
         self._estimates_before: deque[tuple[int, _Key, AcceptanceEstimate]] = deque(maxlen=JOURNAL_ENTRIES)
         self._medians_before: deque[tuple[int, str, int | None]] = deque(maxlen=JOURNAL_ENTRIES)
 
@@ -68,10 +71,19 @@ class CategoryEvidence:
         before = self.book.estimate(model, speculator, category)
         if self.book.credit(model, speculator, category, node, sample, now):
             self._estimates_before.append((version, (model, speculator.fingerprint, category), before))
+        elif sample.verify_steps is None:
+            waiting = self._waiting.setdefault(node, deque(maxlen=WAITING_SAMPLES))
+            waiting.append((model, speculator, category, sample))
 
-    def observe(self, node: str, counters: SpeculativeCounters, now: float) -> CounterDelta | None:
-        """A node's counters were read."""
-        return self.book.observe(node, counters, now)
+    def observe(self, node: str, counters: SpeculativeCounters, version: int, now: float) -> CounterDelta | None:
+        """A node's counters were read. Samples that waited for them to tell their steps are credited now."""
+        delta = self.book.observe(node, counters, now)
+        if delta is not None:
+            for model, speculator, category, sample in self._waiting.pop(node, ()):
+                before = self.book.estimate(model, speculator, category)
+                if self.book.credit(model, speculator, category, node, sample, now):
+                    self._estimates_before.append((version, (model, speculator.fingerprint, category), before))
+        return delta
 
     def attribute(
         self,
@@ -93,6 +105,11 @@ class CategoryEvidence:
             for category, estimate in before.items():
                 if self.book.estimate(model, speculator, category) is not estimate:
                     self._estimates_before.append((version, (model, speculator.fingerprint, category), estimate))
+
+    def forget_node(self, node: str) -> None:
+        """Drop what is kept of a node that left the fleet; what its requests said of their categories stays."""
+        self._waiting.pop(node, None)
+        self.book.forget_node(node)
 
     def at(self, version: int) -> PastEvidence:
         """What was known when the fleet was at ``version``."""
