@@ -93,7 +93,7 @@ def test_it_says_what_was_measured_and_no_more(speculative: float, standard: flo
 
 def test_it_shows_every_figure_it_promises() -> None:
     text = shown(report(run_of(1.0, 2.0, [ADVICE])))
-    for figure in ("0.66", "2.57", "179", "71", "holdback 2", "Most sequences at once", "8%", "12.3k", "Raise the"):
+    for figure in ("0.66", "2.57", "179", "71", "holdback:2", "Most sequences at once", "8%", "12.3k", "Raise the"):
         assert figure in text
 
 

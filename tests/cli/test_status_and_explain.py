@@ -74,8 +74,8 @@ async def test_status_shows_nodes_and_categories_within_80_columns(rig: Rig) -> 
     assert "saturated" in output
     assert "9/8" in output
     assert "0/256" in output
-    assert "speculative 3" in output
-    assert "below_floor 1" in output
+    assert "speculative:3" in output
+    assert "below_floor:1" in output
     assert "3.40" in output
     assert "math" not in output
     assert LONG not in output

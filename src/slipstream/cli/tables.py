@@ -107,8 +107,8 @@ def candidate_table(candidates: Iterable[dict[str, Any]]) -> Table:
 
 def _reasons(by_reason: dict[str, int]) -> str:
     ranked = sorted(by_reason.items(), key=lambda item: (-item[1], item[0]))
-    # A no-break space, so that a narrow terminal never parts a reason from its count.
-    return ", ".join(f"{reason}\N{NO-BREAK SPACE}{number(count)}" for reason, count in ranked)
+    # Without a space, so that a narrow terminal never parts a reason from its count.
+    return ", ".join(f"{reason}:{number(count)}" for reason, count in ranked)
 
 
 def _table(title: str) -> Table:
