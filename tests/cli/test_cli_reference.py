@@ -1,0 +1,46 @@
+"""The page of commands can not fall behind the commands."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+from typer.testing import CliRunner
+
+from live_service import COMMAND_ENVIRONMENT
+from slipstream.cli import app
+from slipstream.cli.reference import commands, sections
+
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "cli.md"
+
+
+def test_the_page_holds_the_sections_of_the_command_line() -> None:
+    assert sections() in PAGE.read_text(), "write the output of `python -m slipstream.cli.reference` into the page"
+
+
+def test_every_option_of_help_has_a_row_with_its_meaning() -> None:
+    found = {command.name: command for command in commands()}
+    assert {"slipstream", "slipstream serve", "slipstream config check"} <= found.keys()
+    for name, command in found.items():
+        shown = CliRunner(env={"COLUMNS": "300", "NO_COLOR": "1"}).invoke(app, [*name.split()[1:], "--help"]).output
+        assert command.meaning.splitlines()[0] in shown
+        options = {word for word in shown.split() if word.startswith("--")} - {"--help", "--watch."}
+        assert {one for parameter in command.parameters for one in parameter.names if one.startswith("--")} == options
+        assert [parameter for parameter in command.parameters if not parameter.meaning] == []
+
+
+def test_limits_and_defaults_are_told() -> None:
+    rows = {(command.name, parameter.names[0]): parameter for command in commands() for parameter in command.parameters}
+    slots = rows["slipstream up", "--slots"]
+    assert (slots.kind, slots.default) == ("whole number, at least 1, at most 256", "`8`")
+    assert rows["slipstream explain", "REQUEST_ID"].default == "required"
+    assert rows["slipstream config check", "FILE"].default == "`fleet.yaml`"
+    assert rows["slipstream status", "--watch"].names == ("--watch", "-w")
+    assert rows["slipstream status", "--watch"].kind == ""
+
+
+def test_the_sections_can_be_printed() -> None:
+    command = [sys.executable, "-m", "slipstream.cli.reference"]
+    run = subprocess.run(command, capture_output=True, text=True, check=True, env=COMMAND_ENVIRONMENT)
+    assert run.stdout == sections()
