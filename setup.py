@@ -32,6 +32,23 @@ COMPILED = [
             "saturation",
         )
     ),
+    *(
+        f"src/slipstream/gateway/{name}.py"
+        for name in (
+            "exchange",
+            "headers",
+            "limits",
+            "ports",
+            "problems",
+            "reply",
+            "routes",
+            "server",
+            "sse",
+            "upstream",
+            "wire",
+            "wire_errors",
+        )
+    ),
 ]
 
 
