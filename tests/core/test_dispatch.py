@@ -5,6 +5,7 @@ import pytest
 from fleets import MODEL, dispatcher_of, fleet_of, shape, speculative, standard
 from slipstream.core.acceptance import SpeculationSample
 from slipstream.core.dispatch import Dispatcher
+from slipstream.core.errors import EngineGarbage, EngineUnreachable
 from slipstream.core.fleet import NodeState
 from slipstream.core.node import NodeReport, SpeculativeCounters, SpeculatorKind
 from slipstream.core.outcome import Ending, Outcome
@@ -153,3 +154,14 @@ def test_a_node_that_left_is_forgotten_with_all_that_waited_for_it() -> None:
 
 def placed_names(dispatcher: Dispatcher) -> set[str]:
     return {dispatcher.place(shape("code"), "r", 0.3).node.name for _ in range(5)}
+
+
+def test_after_an_outage_no_answer_but_a_report_makes_a_node_eligible_again() -> None:
+    """A llama.cpp that loads its model answers 503 to everything: what it reported before it died is worth nothing."""
+    dispatcher = dispatcher_of(fleet_of(speculative("s"), standard("t")))
+    for now in (0.1, 0.2):
+        dispatcher.report_failed("s", now, EngineUnreachable("refused"))
+    dispatcher.report_failed("s", 0.3, EngineGarbage("answered with status 503"))
+    assert state_of(dispatcher, "s").state == "stale"
+    placement = dispatcher.place(shape("code"), "r", 0.4)
+    assert (placement.node.name, placement.decision.reason) == ("t", Reason.STALE)

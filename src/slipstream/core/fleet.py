@@ -311,10 +311,10 @@ class Fleet:
         self._change(node, now, refusing=True)
 
     def lost(self, node: NodeState, now: float, error: str) -> None:
-        """A connection for a request failed: the node is unhealthy until its next report."""
+        """A connection failed: the node is unhealthy until its next report, and its last one is worth nothing."""
         node.error = error
         node.foreign_reports.forget()
-        self._change(node, now, healthy=False, foreign=0)
+        self._change(node, now, healthy=False, fresh=False, foreign=0)
 
     # What the control loop changes
 
