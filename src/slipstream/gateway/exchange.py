@@ -342,7 +342,7 @@ class Exchange:
                 payloads = (b"".join(self._pieces),)
             placement = self._placement
             assert placement is not None
-            statistics = self._ports.read_statistics(placement.node.engine, payloads) if payloads else None
+            statistics = self._ports.read_statistics(placement.state.engine, payloads) if payloads else None
             output_tokens = statistics.output_tokens if statistics is not None else None
             latency = latency_of(self._request.received_at, first_token_at, ended_at, output_tokens)
             self._settle(Ending.COMPLETED, status, latency, statistics, now=ended_at)
