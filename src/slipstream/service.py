@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import random
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from time import monotonic
 
 from slipstream import __version__
@@ -35,13 +36,17 @@ from slipstream.gateway.server import Gateway
 from slipstream.telemetry.collector import FleetCollector
 from slipstream.telemetry.instruments import Instruments
 
-__all__ = ["NotReady", "Service", "build_dispatcher", "embedded_config", "reader_of", "running"]
+__all__ = ["CanNotListen", "NotReady", "Service", "build_dispatcher", "embedded_config", "reader_of", "running"]
 
 CLOSE_GRACE_S = 30.0
 
 
 class NotReady(SlipstreamError):
     """The fleet did not become usable in time."""
+
+
+class CanNotListen(SlipstreamError):
+    """An address that clients or operators should connect to can not be bound."""
 
 
 class Service:
@@ -136,7 +141,8 @@ def _embedded_section(node: EmbeddedNode) -> dict[str, object]:
 async def running(config: FleetConfig) -> AsyncIterator[Service]:
     """Gateway, control loop and admin of a configuration, for as long as the context lasts.
 
-    Nothing is started unless both listeners can be bound; raises ``OSError`` when one can not.
+    Nothing is started unless both listeners can be bound; raises ``CanNotListen`` when one can not. At the end the
+    gateway closes first: while running requests finish, nodes are polled and operators can look.
     """
     specs = node_specs(config)
     dispatcher = build_dispatcher(config, specs, random.Random().random)
@@ -156,17 +162,30 @@ async def running(config: FleetConfig) -> AsyncIterator[Service]:
         _limits(config),
     )
     async with AsyncExitStack() as stack:
-        host, port = await gateway.listen(*config.gateway.address)
-        stack.push_async_callback(gateway.close, CLOSE_GRACE_S)
+        with _binding("gateway", config.gateway.listen):
+            host, port = await gateway.listen(*config.gateway.address)
+        stack.push_async_callback(gateway.close, 0.0)
         admin = Admin(dispatcher, collector, monotonic, version=__version__)
-        admin_url = await stack.enter_async_context(serve_admin(admin, *config.admin.address))
+        with _binding("admin", config.admin.listen):
+            admin_url = await stack.enter_async_context(serve_admin(admin, *config.admin.address))
         timing = Timing(interval_s=config.control.poll_interval_s, timeout_s=config.control.poll_timeout_s)
         supervisor = Supervisor(dispatcher, lambda node: Scraper(node.url, node.api_key), timing, clock=monotonic)
         supervisor.start(specs)
         stack.push_async_callback(supervisor.stop)
         measuring = asyncio.create_task(lag.run(), name="loop lag")
         stack.callback(measuring.cancel)
+        stack.push_async_callback(gateway.close, CLOSE_GRACE_S)
         yield Service(config, dispatcher, instruments, f"http://{_shown(host)}:{port}", admin_url)
+
+
+@contextmanager
+def _binding(part: str, listen: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        # The text of event loops wraps the system's own, which says what a person has to know.
+        reason = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror
+        raise CanNotListen(f"can not listen on {listen} ({part}): {reason}") from error
 
 
 def _limits(config: FleetConfig) -> Limits:

@@ -13,7 +13,7 @@ import uvloop
 from slipstream.cli.config import DEFAULT_FILE
 from slipstream.config import FleetConfig, load
 from slipstream.core.errors import ConfigError
-from slipstream.service import Service, running
+from slipstream.service import CanNotListen, Service, running
 from slipstream.telemetry.logs import configure_logs
 
 __all__ = ["serve", "until_told_to_stop"]
@@ -31,8 +31,8 @@ def serve(
     configure_logs(loaded.log.level, loaded.log.format)
     try:
         uvloop.run(_serve(loaded))
-    except OSError as error:
-        typer.echo(f"can not listen on {loaded.gateway.listen} or {loaded.admin.listen}: {error.strerror}", err=True)
+    except CanNotListen as error:
+        typer.echo(error, err=True)
         raise typer.Exit(1) from None
 
 

@@ -41,9 +41,6 @@ def up(
     except SlipstreamError as error:
         typer.echo(error, err=True)
         raise typer.Exit(1) from None
-    except OSError as error:
-        typer.echo(f"can not listen on port {port} or {admin_port}: {error.strerror}", err=True)
-        raise typer.Exit(1) from None
 
 
 async def _up(fleet: EmbeddedFleet, port: int, admin_port: int) -> None:
