@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 import signal
 import socket
@@ -235,14 +236,21 @@ async def test_up_serves_what_it_says_and_ctrl_c_ends_everything() -> None:
 
 
 @pytest.mark.engine
-async def test_nothing_of_up_is_left_when_it_is_killed() -> None:
+async def test_up_says_that_a_node_died_and_starts_it_again_and_none_is_left_when_up_is_killed() -> None:
     async with started("up", "--slots", "1", "--standard", "0", "--port", "0", "--admin-port", "0") as process:
         await line_with(process, "base URL")
         workers = children_of(process.pid)
         assert len(workers) == 1
+        os.kill(workers[0], signal.SIGKILL)
+        assert process.stderr is not None
+        async with asyncio.timeout(START_S):
+            while b"spec-0 ended and is started again" not in await process.stderr.readline():
+                pass
+            while not (again := [worker for worker in children_of(process.pid) if worker not in workers]):
+                await asyncio.sleep(0.02)
         process.kill()
         await process.wait()
-        assert all([await asyncio.to_thread(wait_until_gone, worker) for worker in workers])
+        assert all([await asyncio.to_thread(wait_until_gone, worker) for worker in again])
 
 
 @pytest.mark.engine

@@ -10,7 +10,8 @@ import uvloop
 
 from slipstream.cli.serve import until_told_to_stop
 from slipstream.core.errors import SlipstreamError
-from slipstream.embedded import EmbeddedFleet, embedded_nodes
+from slipstream.embedded import EmbeddedFleet, EmbeddedNode, embedded_nodes
+from slipstream.embedded.node import NodeState
 from slipstream.service import Service, embedded_config, running
 from slipstream.telemetry.logs import configure_logs
 
@@ -37,7 +38,7 @@ def up(
         nodes = embedded_nodes(
             speculative=speculative, standard=standard, model=model, speculator=speculator, slots=slots
         )
-        uvloop.run(_up(EmbeddedFleet(nodes), port, admin_port))
+        uvloop.run(_up(EmbeddedFleet(nodes, on_progress=_report_death), port, admin_port))
     except SlipstreamError as error:
         typer.echo(error, err=True)
         raise typer.Exit(1) from None
@@ -49,6 +50,13 @@ async def _up(fleet: EmbeddedFleet, port: int, admin_port: int) -> None:
         _announce(service)
         await until_told_to_stop()
         typer.echo("stopping", err=True)
+
+
+def _report_death(node: EmbeddedNode) -> None:
+    if node.state is NodeState.DOWN and node.starts:
+        typer.echo(f"{node.name} ended and is started again", err=True)
+    elif node.state is NodeState.FAILED:
+        typer.echo(f"{node.name} is given up: {node.failure}", err=True)
 
 
 def _announce(service: Service) -> None:
