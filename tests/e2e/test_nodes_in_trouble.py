@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from live_service import Live, eventually, live
+from recorded_engine import recorded_engine
 from slipstream.config import FleetConfig
 from slipstream.core.policy import Reason
 from vllm_like_node import MODEL, Drafts, VllmLike, vllm_like
@@ -129,6 +130,21 @@ async def test_a_node_with_garbage_still_serves_when_no_other_can() -> None:
         assert (await fleet.admin("/fleet"))["blind"] is True
         assert await ask(fleet) == ("std-0", "stale")
         assert await advice_of(fleet) == {"fleet": "telemetry_lost"}
+
+
+async def test_a_node_that_says_it_is_not_ready_gets_no_request() -> None:
+    async with (
+        recorded_engine(dict.fromkeys(("/metrics", "/v1/models", "/version"), 503)) as loading,
+        vllm_like() as std,
+        live(config_of(loading.url, std.url, engine="vllm", models=[MODEL]), ready_s=None) as fleet,
+    ):
+        await eventually(lambda: fleet.node("std-0").usable and fleet.node("spec-0").error is not None)
+        assert (await ask(fleet))[0] == "std-0"
+        assert await advice_of(fleet) == {"spec-0": "node_unreachable"}
+        std.metrics = GARBAGE
+        await eventually(lambda: not fleet.node("std-0").fresh)
+        assert (await ask(fleet))[0] == "std-0"
+        assert set(loading.paths()) <= {"/metrics", "/v1/models", "/version"}
 
 
 async def test_no_node_at_all_is_503_with_a_sentence_and_says_who_is_missing(free_port: int) -> None:

@@ -93,11 +93,18 @@ async def test_a_page_without_a_length_arrives_whole(scrapers: Scrapers) -> None
         assert await scrapers(engine.url).fetch("/metrics", 5.0) == b"a 1\n"
 
 
-@pytest.mark.parametrize("status", [204, 302, 401, 404, 501, 503])
+@pytest.mark.parametrize("status", [204, 302, 401, 404, 501])
 async def test_another_status_than_200_is_garbage(scrapers: Scrapers, status: int) -> None:
     async with recorded_engine({}) as engine:
         engine.raw["/metrics"] = b"HTTP/1.1 %d -\r\nlocation: /elsewhere\r\ncontent-length: 0\r\n\r\n" % status
         with pytest.raises(EngineGarbage, match=f"/metrics answered with status {status}"):
+            await scrapers(engine.url).fetch("/metrics", 5.0)
+
+
+async def test_a_server_whose_engine_is_not_ready_is_not_reached(scrapers: Scrapers) -> None:
+    """llama.cpp answers so while it loads its model, and refuses every request."""
+    async with recorded_engine({"/metrics": 503}) as engine:
+        with pytest.raises(EngineUnreachable, match="/metrics answered with status 503: not ready"):
             await scrapers(engine.url).fetch("/metrics", 5.0)
 
 

@@ -11,6 +11,8 @@ from slipstream.engines.connection import Answer, Connection
 __all__ = ["Scraper"]
 
 OK = 200
+NOT_READY = 503
+"""What an engine says to everything while it loads its model, and a proxy while it has no engine."""
 
 
 class Scraper:
@@ -36,8 +38,8 @@ class Scraper:
     async def fetch(self, path: str, timeout_s: float) -> bytes:
         """The body at ``path``, whole, within ``timeout_s`` seconds.
 
-        Raises `EngineUnreachable` when there is no connection or no whole answer in time, and `EngineGarbage` for a
-        status other than 200, an answer that is not HTTP, or a body over 4 MiB.
+        Raises `EngineUnreachable` when there is no connection or no whole answer in time, or the status is 503, and
+        `EngineGarbage` for another status than 200, an answer that is not HTTP, or a body over 4 MiB.
         """
         request = f"GET {self._prefix}{path} HTTP/1.1\r\n{self._headers}".encode()
         try:
@@ -49,6 +51,8 @@ class Scraper:
             raise EngineUnreachable(f"{self._url}{path} can not be reached: {error}") from None
         except EngineGarbage as error:
             raise EngineGarbage(f"{self._url}{path} gave {error}") from None
+        if answer.status == NOT_READY:
+            raise EngineUnreachable(f"{self._url}{path} answered with status 503: not ready")
         if answer.status != OK:
             raise EngineGarbage(f"{self._url}{path} answered with status {answer.status}")
         return answer.body
