@@ -40,6 +40,7 @@ COMPILED = [
             "limits",
             "ports",
             "problems",
+            "repetition",
             "reply",
             "routes",
             "server",

@@ -168,7 +168,7 @@ class Exchange:
         self._connection = connection
         body = request.body
         method = request.method.encode()
-        lines = [method, b" ", request.target, b" HTTP/1.1\r\n", pool.preamble, *request.head.lines]
+        lines = [method, b" ", request.target, b" HTTP/1.1\r\n", pool.preamble, request.head.lines]
         if body or request.head.length is not None or request.head.chunked:
             lines.append(b"content-length: %d\r\n" % len(body))
         lines.append(b"x-request-id: %b\r\n\r\n" % request.request_id.encode())
@@ -260,7 +260,7 @@ class Exchange:
         self._answer = answer
         request = self._request
         status = answer.status
-        lines = [status_line(status), *answer.lines, self._marks, b"x-request-id: %b\r\n" % request.request_id.encode()]
+        lines = [status_line(status), answer.lines, self._marks, b"x-request-id: %b\r\n" % request.request_id.encode()]
         if answer.events:
             self._events = EventStream(seeking=self._read)
         if answer.length is not None and not answer.events:

@@ -6,7 +6,7 @@ import re
 from http import HTTPStatus
 from typing import Final
 
-__all__ = ["REQUEST_ID", "Answer", "Headers", "RequestHead", "status_line"]
+__all__ = ["REQUEST_ID", "Answer", "Headers", "RequestHead", "read_answer", "status_line"]
 
 Headers = list[tuple[bytes, bytes]]
 
@@ -73,7 +73,7 @@ class RequestHead:
     __slots__ = ("category", "chunked", "expects", "length", "lines", "request_id")
 
     def __init__(self, headers: Headers) -> None:
-        self.lines: list[bytes] = []
+        lines: list[bytes] = []
         self.length: int | None = None
         self.chunked = self.expects = False
         self.request_id: str | None = None
@@ -81,7 +81,7 @@ class RequestHead:
         for name, value in headers:
             lower = name.lower()
             if lower in REQUEST_ALLOWED or lower.startswith(REQUEST_ALLOWED_PREFIX):
-                self.lines.append(b"%b: %b\r\n" % (lower, value))
+                lines.append(b"%b: %b\r\n" % (lower, value))
             elif lower == b"content-length":
                 self.length = int(value)
             elif lower == b"transfer-encoding":
@@ -92,6 +92,7 @@ class RequestHead:
                 self.request_id = value.decode("ascii") if _SANE_REQUEST_ID.fullmatch(value) else None
             elif lower == b"x-slipstream-category":
                 self.category = value.decode("latin-1")
+        self.lines = b"".join(lines)
 
 
 class Answer:
@@ -103,24 +104,32 @@ class Answer:
 
     __slots__ = ("chunked", "events", "length", "lines", "status")
 
-    def __init__(self, status: int, headers: Headers) -> None:
+    def __init__(self, status: int, lines: bytes, length: int | None, *, chunked: bool, events: bool) -> None:
         self.status = status
-        self.length: int | None = None
-        self.chunked = self.events = False
-        self.lines: list[bytes] = []
-        lines = self.lines
-        also_dropped: set[bytes] = set()
-        for name, value in headers:
-            lower = name.lower()
-            if lower not in RESPONSE_DROPPED:
-                lines.append(b"%b: %b\r\n" % (name, value))
-                if lower == b"content-type":
-                    self.events = value.startswith(b"text/event-stream")
-            elif lower == b"content-length":
-                self.length = int(value)
-            elif lower == b"transfer-encoding":
-                self.chunked = True
-            elif lower == b"connection" and value not in _PLAIN_CONNECTION:
-                also_dropped.update(token.strip().lower() for token in value.split(b","))
-        if also_dropped:  # the node named further headers that are meant for this hop only
-            self.lines = [line for line in lines if line.partition(b":")[0].lower() not in also_dropped]
+        self.lines = lines
+        self.length = length
+        self.chunked = chunked
+        self.events = events
+
+
+def read_answer(status: int, headers: Headers) -> Answer:
+    """The headers of a node's answer, as far as the gateway and its client are concerned."""
+    length: int | None = None
+    chunked = events = False
+    lines: list[bytes] = []
+    also_dropped: set[bytes] = set()
+    for name, value in headers:
+        lower = name.lower()
+        if lower not in RESPONSE_DROPPED:
+            lines.append(b"%b: %b\r\n" % (name, value))
+            if lower == b"content-type":
+                events = value.startswith(b"text/event-stream")
+        elif lower == b"content-length":
+            length = int(value)
+        elif lower == b"transfer-encoding":
+            chunked = True
+        elif lower == b"connection" and value not in _PLAIN_CONNECTION:
+            also_dropped.update(token.strip().lower() for token in value.split(b","))
+    if also_dropped:  # the node named further headers that are meant for this hop only
+        lines = [line for line in lines if line.partition(b":")[0].lower() not in also_dropped]
+    return Answer(status, b"".join(lines), length, chunked=chunked, events=events)

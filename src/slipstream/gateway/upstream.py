@@ -11,7 +11,8 @@ from urllib.parse import urlsplit
 import httptools
 
 from slipstream.core.node import NodeSpec
-from slipstream.gateway.headers import Answer, Headers
+from slipstream.gateway.headers import Answer, Headers, read_answer
+from slipstream.gateway.repetition import RepeatedHead, head_to_repeat
 
 __all__ = ["NodeConnection", "NodePool", "Receiver", "Upstreams"]
 
@@ -159,13 +160,18 @@ class NodeConnection:
             if _CHUNK_SIZES.get(data[:end]) == len(data) - end - 4 and data.endswith(b"\r\n"):
                 receiver.answer_body(data[end + 2 : -2], data)
                 return
+        first = not self.answered
         self.answered = True
+        if first and self._repeat(receiver, data):
+            return
         broken = False
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserError:
             self._excess = True
             broken = not self._complete
+        if first and self._complete and self._keep_alive and self._answer is not None:
+            self._pool.remember(data, self._answer)
         self._deliver(receiver, data)
         if broken and self._receiver is not None:
             self._lose(receiver)
@@ -189,13 +195,33 @@ class NodeConnection:
             pieces.clear()
             receiver.answer_body(body, None)
         if self._complete and self._receiver is not None:
-            self._receiver = None
-            self.resume()
-            if self._keep_alive and not self._excess and not self.unsent_bytes():
-                self._pool.give_back(self)
-            else:
-                self._transport.close()
-            receiver.answer_ended()
+            self._end(receiver, keep=self._keep_alive and not self._excess)
+
+    def _repeat(self, receiver: Receiver, data: bytes) -> bool:
+        """Deliver a whole answer whose head repeats the node's last one; whether ``data`` was that."""
+        repeated, last = self._pool.repeated, self._pool.last
+        if repeated is None or last is None or self._head_only:
+            return False
+        start = repeated.body_start(data)
+        if not start:
+            return False
+        body = data[start:]
+        receiver.answer_head(Answer(last.status, last.lines, len(body), chunked=False, events=False))
+        if self._receiver is not None:
+            receiver.answer_body(body, None)
+        if self._receiver is not None:
+            self._end(receiver, keep=True)
+        return True
+
+    def _end(self, receiver: Receiver, *, keep: bool) -> None:
+        """The answer is whole: keep the connection if it may serve again."""
+        self._receiver = None
+        self.resume()
+        if keep and not self.unsent_bytes():
+            self._pool.give_back(self)
+        else:
+            self._transport.close()
+        receiver.answer_ended()
 
     def _lose(self, receiver: Receiver) -> None:
         self.abort()
@@ -217,7 +243,7 @@ class NodeConnection:
         if status < 200:  # an interim answer; the real one follows
             return
         self._head_done = True
-        self._answer = answer = Answer(status, self._headers)
+        self._answer = answer = read_answer(status, self._headers)
         if self._head_only:
             self._complete = True
         else:
@@ -244,7 +270,19 @@ class NodeConnection:
 class NodePool:
     """A node's address and its idle connections, newest last."""
 
-    __slots__ = ("_clock", "_host", "_idle", "_keep_alive_s", "_port", "_tls", "marks", "preamble", "spec")
+    __slots__ = (
+        "_clock",
+        "_host",
+        "_idle",
+        "_keep_alive_s",
+        "_port",
+        "_tls",
+        "last",
+        "marks",
+        "preamble",
+        "repeated",
+        "spec",
+    )
 
     def __init__(self, spec: NodeSpec, keep_alive_s: float, clock: Callable[[], float]) -> None:
         url = urlsplit(spec.url)
@@ -255,6 +293,8 @@ class NodePool:
         self._keep_alive_s = keep_alive_s
         self._clock = clock
         self._idle: list[NodeConnection] = []
+        self.repeated: RepeatedHead | None = None
+        self.last: Answer | None = None  # what ``repeated`` was read as
         host = url.netloc.rpartition("@")[2]
         authorization = f"authorization: Bearer {spec.api_key}\r\n" if spec.api_key else ""
         self.preamble = f"host: {host}\r\n{authorization}".encode()
@@ -283,6 +323,12 @@ class NodePool:
         """Keep a connection for the next request."""
         connection.idle_since = self._clock()
         self._idle.append(connection)
+
+    def remember(self, data: bytes, answer: Answer) -> None:
+        """Remember the head of a whole answer that came in one read, for the next to be compared with."""
+        if answer.length and not answer.events and answer.status not in _BODILESS:
+            self.repeated = head_to_repeat(data)
+            self.last = answer
 
     def forget(self, connection: NodeConnection) -> None:
         """Drop a connection that was closed."""

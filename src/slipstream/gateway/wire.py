@@ -11,6 +11,7 @@ import httptools
 from slipstream.core.errors import BodyTooLarge, RequestError
 from slipstream.gateway.headers import Headers, RequestHead
 from slipstream.gateway.limits import Limits
+from slipstream.gateway.repetition import RepeatedHead, head_to_repeat
 from slipstream.gateway.wire_errors import HeadersTooLarge, MalformedRequest
 
 __all__ = ["ClientConnection", "Handler", "Request", "Work"]
@@ -51,6 +52,18 @@ class Request:
         self.received_at = received_at
         self.request_id = head.request_id or ""
         self.body = b""
+
+    def again(self, received_at: float) -> Request:
+        """Another request with the same head, as yet without a body."""
+        return Request(
+            self.method,
+            self.target,
+            self.path,
+            self.head,
+            chunks=self.chunks,
+            keep_alive=self.keep_alive,
+            received_at=received_at,
+        )
 
 
 class Work(Protocol):
@@ -93,6 +106,7 @@ class ClientConnection:
     """
 
     __slots__ = (
+        "_begun",
         "_body_bytes",
         "_busy",
         "_closing_since",
@@ -109,10 +123,12 @@ class ClientConnection:
         "_reading_paused",
         "_ready",
         "_refusal",
+        "_repeated",
         "_request",
         "_resumption",
         "_retired",
         "_target",
+        "_template",
         "_transport",
         "_unsent",
         "_write_blocked",
@@ -129,11 +145,13 @@ class ClientConnection:
         self._refusal: RequestError | None = None
         self._request: Request | None = None
         self._resumption: bytes | None = None
+        self._repeated: RepeatedHead | None = None
+        self._template: Request | None = None  # what ``_repeated`` was read as
         self._headers: Headers = []
         self._pieces: list[bytes] = []
         self._target = b""
         self._head_bytes = self._body_bytes = self._unsent = 0
-        self._busy = self._driving = self._expecting = self._in_body = False
+        self._begun = self._busy = self._driving = self._expecting = self._in_body = False
         self._reading_paused = self._write_blocked = self._retired = False
         self._closing_since: float | None = None
         self.work: Work | None = None
@@ -230,13 +248,42 @@ class ClientConnection:
         if self._refusal is not None or self._closing_since is not None:
             return  # what comes behind a refused request is not read
         self.active_at = self._handler.now()
+        if not self._begun:
+            if self._repeat(data):
+                self._drive()
+                return
+            fresh = True
+        else:
+            fresh = False
         if not self._in_body:
             self._head_bytes += len(data)
+        waiting = len(self._ready)
         self._feed(data)
+        if fresh and not self._begun and len(self._ready) == waiting + 1:
+            self._remember(data, self._ready[-1])
         if not self._in_body and self._head_bytes > self._limits.max_header_bytes:
             self._refuse(_headers_too_large(self._limits))
         if self._ready or self._expecting:
             self._drive()
+
+    def _repeat(self, data: bytes) -> bool:
+        """Take a whole request whose head repeats the client's last one; whether ``data`` was that."""
+        repeated, template = self._repeated, self._template
+        if repeated is None or template is None:
+            return False
+        start = repeated.body_start(data)
+        if not start or len(data) - start > self._limits.max_body_bytes:
+            return False
+        request = template.again(self.active_at)
+        request.body = data[start:]
+        self._ready.append(request)
+        return True
+
+    def _remember(self, data: bytes, request: Request | RequestError) -> None:
+        """Remember the head of a whole request that came in one read, for the next to be compared with."""
+        if isinstance(request, Request) and request.keep_alive and request.head.length and not request.head.expects:
+            self._repeated = head_to_repeat(data)
+            self._template = request.again(0.0)
 
     def _feed(self, data: bytes) -> None:
         try:
@@ -295,6 +342,7 @@ class ClientConnection:
     # What follows is called by the parser, inside feed_data: it only takes notes.
 
     def on_message_begin(self) -> None:
+        self._begun = True
         if self._resumption is None:
             self._headers = []
             self._target = b""
@@ -356,7 +404,7 @@ class ClientConnection:
             request.body = pieces[0] if len(pieces) == 1 else b"".join(pieces)
             pieces.clear()
         self._request = None
-        self._in_body = self._expecting = False
+        self._begun = self._in_body = self._expecting = False
         self._head_bytes = 0
         self._ready.append(request)
 
