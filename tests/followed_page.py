@@ -1,0 +1,145 @@
+"""A reader who types what a page says, on a machine where other ports are free and nodes live elsewhere."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import shlex
+import signal
+import sys
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+
+import aiohttp
+import yaml
+
+from documents import Command, SavedFile
+from live_service import COMMAND_ENVIRONMENT, command, eventually_async
+from vllm_like_node import Drafts, vllm_like
+
+__all__ = ["Reader", "reader"]
+
+GATEWAY, ADMIN = "http://127.0.0.1:8080", "http://127.0.0.1:8081"
+TIMEOUT_S = 60.0
+SLIPSTREAM = f"""#!/bin/sh
+case "$1" in status|explain) set -- "$@" --url "$ADMIN" ;; esac
+exec '{sys.executable}' -m slipstream "$@"
+"""
+CURL = """#!/bin/sh
+exec '{curl}' --fail-with-body "$@"
+"""
+
+
+class Reader:
+    """Follows steps in one folder. ``gateway`` and ``admin`` are where the last started fleet is."""
+
+    def __init__(self, folder: Path, programs: Path, running: AsyncExitStack, session: aiohttp.ClientSession) -> None:
+        self.gateway, self.admin = GATEWAY, ADMIN
+        self._folder = folder
+        self._programs = programs
+        self._running = running
+        self._session = session
+        self._saved: dict[str, str] = {}
+
+    def save(self, file: SavedFile) -> None:
+        """Save a file."""
+        self._saved[file.name] = file.text
+        (self._folder / file.name).write_text(file.text)
+
+    async def run(self, step: Command) -> str:
+        """Type a command; what it printed. Fails when it does, or prints something else than the page says.
+
+        What serves until Ctrl-C goes on to the end, and is where everything after it is sent.
+        """
+        if step.line == "slipstream up":
+            await self._start("up", "--port", "0", "--admin-port", "0")
+        elif step.line.startswith("slipstream serve -c "):
+            await self.serve(self._saved[step.line.rpartition(" ")[2]])
+        else:
+            return await self._run(step)
+        return ""
+
+    async def serve(self, configuration: str) -> None:
+        """``slipstream serve``, with a node on this machine for each that the configuration names."""
+        data = yaml.safe_load(configuration)
+        for node in data["nodes"]:
+            drafts = Drafts(20, 60) if node["pool"] == "speculative" else None
+            node["url"] = (await self._running.enter_async_context(vllm_like(drafts))).url
+        served = self._folder / "served.yaml"
+        free = {"listen": "127.0.0.1:0"}
+        served.write_text(yaml.safe_dump(data | {"gateway": free, "admin": free}))
+        await self._start("serve", "-c", str(served))
+        await eventually_async(lambda: self._usable(len(data["nodes"])))
+
+    async def _usable(self, nodes: int) -> bool:
+        async with self._session.get(f"{self.gateway}/ready") as response:
+            return bool((await response.json()).get("usable_nodes") == nodes)
+
+    async def _start(self, *arguments: str) -> None:
+        self.gateway, self.admin = await self._running.enter_async_context(_serving(self._folder, *arguments))
+
+    async def _run(self, step: Command) -> str:
+        line = step.line.replace(GATEWAY, self.gateway).replace(ADMIN, self.admin)
+        environment = COMMAND_ENVIRONMENT | {"ADMIN": self.admin, "PATH": f"{self._programs}:{os.environ['PATH']}"}
+        process = await asyncio.create_subprocess_exec(
+            "bash",
+            "-c",
+            line,
+            cwd=self._folder,
+            env=environment,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+        )
+        async with asyncio.timeout(TIMEOUT_S):
+            printed = (await process.communicate())[0].decode()
+        if step.output is None:
+            assert process.returncode == 0, f"{step.line}\nended with status {process.returncode}:\n{printed}"
+        else:
+            wanted = ".*".join(re.escape(part) for part in step.output.split("…"))
+            assert re.fullmatch(wanted, printed), f"{step.line}\nprinted:\n{printed}\nthe page says:\n{step.output}"
+        return printed
+
+
+@asynccontextmanager
+async def reader(folder: Path, curl: str) -> AsyncIterator[Reader]:
+    """A reader in an empty folder, whose fleets end with the block."""
+    programs, work = folder / "programs", folder / "work"
+    programs.mkdir()
+    work.mkdir()
+    for name, text in (("slipstream", SLIPSTREAM), ("curl", CURL.format(curl=curl))):
+        (programs / name).write_text(text)
+        (programs / name).chmod(0o755)
+    (programs / "python").symlink_to(sys.executable)
+    async with AsyncExitStack() as running, aiohttp.ClientSession() as session:
+        yield Reader(work, programs, running, session)
+
+
+@asynccontextmanager
+async def _serving(folder: Path, *arguments: str) -> AsyncIterator[tuple[str, str]]:
+    """Gateway and admin of a command that serves until Ctrl-C, and then must end well."""
+    process = await asyncio.create_subprocess_exec(
+        *command(*arguments),
+        cwd=folder,
+        env=COMMAND_ENVIRONMENT | {"PYTHONUNBUFFERED": "1"},
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    try:
+        assert process.stdout is not None
+        announced = ""
+        async with asyncio.timeout(TIMEOUT_S):
+            while len(urls := re.findall(r"http://127\.0\.0\.1:\d+", announced)) < 2:
+                line = (await process.stdout.readline()).decode()
+                assert line, f"slipstream {shlex.join(arguments)} ended before it served"
+                announced += line
+        yield urls[0], urls[1]
+        process.send_signal(signal.SIGINT)
+        async with asyncio.timeout(TIMEOUT_S):
+            _, errors = await process.communicate()
+        assert process.returncode == 0, errors.decode()
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
