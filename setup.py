@@ -28,6 +28,7 @@ COMPILED = [
             "node",
             "occupancy",
             "outcome",
+            "reason",
             "request",
             "saturation",
         )

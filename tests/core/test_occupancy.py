@@ -1,9 +1,9 @@
 from __future__ import annotations
 
-from fleets import fleet_of, report, speculative
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fleets import fleet_of, report, speculative
 from slipstream.core.occupancy import ForeignSequences, foreign_sequences
 
 

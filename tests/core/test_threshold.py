@@ -155,6 +155,39 @@ def test_an_unreachable_speculative_node_is_said_so() -> None:
     assert placed(dispatcher, shape("code")) == ("t", Reason.UNHEALTHY)
 
 
+def test_a_speculative_node_that_never_answered_is_unhealthy_not_without_speculator() -> None:
+    fleet = fleet_of(speculative("s"), standard("t"), report_all=False)
+    fleet.report("t", 0.0, 0.0, report(speculating=False))
+    assert placed(dispatcher_of(fleet), shape("code")) == ("t", Reason.UNHEALTHY)
+
+
+@given(st.lists(st.tuples(st.sampled_from("abct"), st.integers(0, 6)), max_size=60))
+def test_the_counts_of_closed_nodes_agree_with_the_nodes(steps: list[tuple[str, int]]) -> None:
+    fleet = fleet_of(speculative("a", ceiling=2), speculative("b", ceiling=3, limit=3), speculative("c"), standard("t"))
+    for now, (name, action) in enumerate(steps, start=1):
+        node = fleet.node(name)
+        assert node is not None
+        if action == 0:
+            fleet.admit(name, 1, "code", now)
+        elif action == 1 and node.own:
+            fleet.release(node, 1, "code", now)
+        elif action == 2:
+            fleet.report(name, now, now, report(running=now % 5, speculating=now % 3 > 0))
+        elif action == 3:
+            fleet.lost(node, now, "gone")
+        elif action == 4:
+            fleet.drain(name, now, draining=now % 2 == 0)
+        elif action == 5:
+            fleet.refused(node, now)
+        else:
+            fleet.expire(now)
+        groups = [group for side in fleet.serving(MODEL) or () for group in side]
+        for group in groups:
+            assert +group.closed == Counter(n.closed for n in group.members if n.closed is not None)
+            assert all(n.closed is n.facts().closed for n in group.members)
+            assert {n.name for n in group.open} == {n.name for n in group.members if n.closed is None}
+
+
 def test_one_lost_poll_is_not_an_outage() -> None:
     dispatcher = two_pools()
     dispatcher.report_failed("s", 0.2, EngineUnreachable("timed out"))

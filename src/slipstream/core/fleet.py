@@ -7,7 +7,7 @@ explained.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from types import EllipsisType
 from typing import NamedTuple
@@ -17,10 +17,11 @@ from slipstream.core.ledger import Ledger
 from slipstream.core.load_index import Indexed, LoadIndex
 from slipstream.core.node import DEFAULT_MAX_IN_FLIGHT, NodeReport, NodeSpec, Speculator, SpeculatorKind
 from slipstream.core.occupancy import ForeignSequences
+from slipstream.core.reason import Reason
 from slipstream.core.request import Pool
 from slipstream.core.saturation import TimeShare, is_saturated
 
-__all__ = ["Fleet", "NodeFacts", "NodeState", "ReplicaGroup"]
+__all__ = ["Fleet", "NodeFacts", "NodeState", "ReplicaGroup", "reason_closed"]
 
 JOURNAL_ENTRIES = 40_000
 STALE_PENALTY = 1_000.0
@@ -53,15 +54,51 @@ class NodeFacts(NamedTuple):
         """Sequences the node works on: ours and foreign ones."""
         return self.own + self.foreign
 
+    @property
+    def closed(self) -> Reason | None:
+        """Why the node takes no request of its pool; ``None`` when it takes them."""
+        return reason_closed(
+            self.pool,
+            healthy=self.healthy,
+            draining=self.draining,
+            full=self.refusing or self.occupancy >= self.limit,
+            speculating=self.speculator is not None,
+            fresh=self.fresh,
+            saturated=self.saturated,
+        )
+
+
+def reason_closed(
+    pool: Pool, *, healthy: bool, draining: bool, full: bool, speculating: bool, fresh: bool, saturated: bool
+) -> Reason | None:
+    """Why a node in this state takes no request of its pool: the first reason that holds; ``None`` when it takes them.
+
+    A standard node with stale telemetry is open: our own ledger still bounds it.
+    """
+    if not healthy:
+        return Reason.UNHEALTHY
+    if draining:
+        return Reason.DRAINING
+    if saturated and pool is Pool.SPECULATIVE:
+        return Reason.SATURATED
+    if full:
+        return Reason.FULL
+    if pool is Pool.STANDARD:
+        return None
+    if not speculating:
+        return Reason.NO_SPECULATOR
+    return None if fresh else Reason.STALE
+
 
 class ReplicaGroup:
     """Nodes that are interchangeable for routing: same pool, models, speculator and engine.
 
     ``open`` holds those that take requests of their pool by the rules, by load; ``spare`` the usable rest (saturated,
-    stale, without speculator), for fallback only. Nodes that can take nothing are in neither.
+    stale, without speculator), for fallback only. Nodes that can take nothing are in neither. ``closed`` counts the
+    members that are not open, by reason.
     """
 
-    __slots__ = ("engine", "members", "models", "open", "pool", "spare", "speculator")
+    __slots__ = ("closed", "engine", "members", "models", "open", "pool", "spare", "speculator")
 
     def __init__(self, pool: Pool, models: tuple[str, ...], speculator: Speculator | None, engine: str | None) -> None:
         self.pool = pool
@@ -69,6 +106,7 @@ class ReplicaGroup:
         self.speculator = speculator
         self.engine = engine
         self.members: set[NodeState] = set()
+        self.closed: Counter[Reason] = Counter()
         self.open: LoadIndex[NodeState] = LoadIndex()
         self.spare: LoadIndex[NodeState] = LoadIndex()
 
@@ -79,6 +117,7 @@ class NodeState(Indexed):
     __slots__ = (
         "asked_at",
         "ceiling",
+        "closed",
         "counted",
         "draining",
         "engine",
@@ -134,6 +173,8 @@ class NodeState(Indexed):
         self.draining = False
         self.refusing = False
         self.saturated = False
+        self.closed: Reason | None = Reason.UNHEALTHY
+        """Why the node takes no request of its pool; ``None`` when it takes them."""
         self.saturation_events = 0
         self.saturated_time = TimeShare(now)
         self.group: ReplicaGroup | None = None
@@ -499,11 +540,27 @@ class Fleet:
             node.index.remove(node)
             node.index = None
         group = node.group
-        if group is None or not node.healthy or node.draining or node.refusing or occupancy >= node.limit:
+        if group is None:
+            return
+        full = node.refusing or occupancy >= node.limit
+        closed = reason_closed(
+            node.pool,
+            healthy=node.healthy,
+            draining=node.draining,
+            full=full,
+            speculating=node.speculator is not None,
+            fresh=node.fresh,
+            saturated=node.saturated,
+        )
+        if closed is not node.closed:
+            _count(group.closed, node.closed, -1)
+            _count(group.closed, closed, 1)
+            node.closed = closed
+        if full or not node.healthy or node.draining:
             return
         if node.pool is Pool.STANDARD:
             index, load = group.open, occupancy / node.limit + (0.0 if node.fresh else STALE_PENALTY)
-        elif node.speculator is not None and node.fresh and not node.saturated:
+        elif closed is None:
             index, load = group.open, occupancy / node.ceiling
         else:
             index, load = group.spare, occupancy / node.limit
@@ -517,6 +574,7 @@ class Fleet:
         if group is None:
             group = self._groups[key] = ReplicaGroup(*key)
         group.members.add(node)
+        _count(group.closed, node.closed, 1)
         node.group = group
         self._serving.clear()
 
@@ -528,7 +586,13 @@ class Fleet:
             node.index.remove(node)
             node.index = None
         group.members.discard(node)
+        _count(group.closed, node.closed, -1)
         node.group = None
         if not group.members:
             del self._groups[(group.pool, group.models, group.speculator, group.engine)]
         self._serving.clear()
+
+
+def _count(closed: Counter[Reason], reason: Reason | None, by: int) -> None:
+    if reason is not None:
+        closed[reason] += by

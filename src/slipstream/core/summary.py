@@ -10,7 +10,6 @@ from slipstream.core.dispatch import Dispatcher
 from slipstream.core.fleet import NodeState
 from slipstream.core.node import SpeculativeCounters
 from slipstream.core.policy import Reason
-from slipstream.core.policy.threshold import reason_closed
 from slipstream.core.request import Pool
 
 __all__ = ["CategorySummary", "NodeSummary", "category_summaries", "node_summaries"]
@@ -105,7 +104,7 @@ def _node_summary(node: NodeState, estimate: AcceptanceEstimate | None, now: flo
         name=node.name,
         pool=node.pool,
         state=node.state,
-        closed=reason_closed(node.facts()),
+        closed=node.closed,
         engine=node.engine,
         models=node.models,
         speculator=node.speculator.fingerprint if node.speculator is not None else None,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from slipstream.core.policy.reason import Reason
+from slipstream.core.reason import Reason
 from slipstream.core.request import Pool
 
 __all__ = ["Candidate", "Decision"]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from slipstream.core.fleet import Fleet, NodeFacts
 from slipstream.core.policy.decision import Candidate, Decision
-from slipstream.core.policy.reason import Reason
-from slipstream.core.policy.threshold import Evidence, ThresholdPolicy, reason_closed
+from slipstream.core.policy.threshold import Evidence, ThresholdPolicy
+from slipstream.core.reason import Reason
 from slipstream.core.request import Pool, RequestShape
 
 __all__ = ["candidates"]
@@ -40,7 +40,7 @@ def _refusal(
     if node.models and shape.model and shape.model not in node.models:
         return Reason.WRONG_MODEL
     if not node.healthy or node.draining:
-        return reason_closed(node)
+        return node.closed
     if not node.models:
         return Reason.STALE  # it answers, and has never said anything that can be read
     if shape.pinned_pool is not None and shape.pinned_pool is not node.pool:
@@ -53,4 +53,4 @@ def _refusal(
             reason = Reason.BELOW_GAIN
         if reason is not Reason.SPECULATIVE:
             return reason
-    return reason_closed(node)
+    return node.closed

@@ -12,12 +12,12 @@ from typing import Protocol
 
 from slipstream.core.acceptance import AcceptanceEstimate
 from slipstream.core.errors import AllFull, NothingUsable, UnknownModel
-from slipstream.core.fleet import NodeFacts, NodeState, ReplicaGroup
+from slipstream.core.fleet import NodeState, ReplicaGroup
 from slipstream.core.load_index import LoadIndex
 from slipstream.core.node import Speculator, SpeculatorKind
 from slipstream.core.policy.decision import Decision
 from slipstream.core.policy.probing import Probing, ProbingSettings
-from slipstream.core.policy.reason import Reason
+from slipstream.core.reason import Reason
 from slipstream.core.request import Pool, RequestShape, TrafficClass
 
 __all__ = ["FleetView", "Gain", "ThresholdPolicy", "ThresholdSettings"]
@@ -98,6 +98,8 @@ class ThresholdPolicy:
             chosen = least_loaded(pinned_to, shape.sequences, draw, avoid)
         else:
             reason, eligible = self._assess(speculative, shape)
+            if reason is Reason.NO_SPECULATOR and speculative and not any_usable(speculative):
+                reason = closed_because(speculative)
             if reason is Reason.SPECULATIVE:
                 held_back, draw_left = split_draw(draw, self.settings.holdback)
                 chosen = least_loaded(eligible, shape.sequences, draw_left, avoid)
@@ -237,11 +239,13 @@ def fallback_node(
     groups: tuple[ReplicaGroup, ...], sequences: int, draw: float, avoid: Collection[str] = ()
 ) -> NodeState | None:
     """Any usable node with room under its own limit, ceiling or not: open ones first, then spare ones."""
-    for fitting in (
-        [node for group in groups for node in group.open if node.fits(sequences)],
-        [node for group in groups for node in group.spare if node.fits(sequences)],
-    ):
-        chosen = _pick(fitting, draw, avoid)
+    for indexes in ([group.open for group in groups], [group.spare for group in groups]):
+        tied = _tied(indexes)
+        if not tied:
+            continue
+        chosen: NodeState | None = tied[int(draw * len(tied))]
+        if chosen is None or not chosen.fits(sequences) or chosen.name in avoid:
+            chosen = _pick([node for index in indexes for node in index if node.fits(sequences)], draw, avoid)
         if chosen is not None:
             return chosen
     return None
@@ -271,37 +275,29 @@ def _pick(nodes: list[NodeState], draw: float, avoid: Collection[str]) -> NodeSt
     return tied[int(draw * len(tied))]
 
 
+_CLOSED_FIRST = (Reason.SATURATED, Reason.STALE, Reason.DRAINING, Reason.FULL, Reason.UNHEALTHY)
+
+
+def any_usable(groups: tuple[ReplicaGroup, ...]) -> bool:
+    """Whether any node of these groups could take a request at all."""
+    return any(len(group.open) or len(group.spare) for group in groups)
+
+
 def closed_because(groups: tuple[ReplicaGroup, ...]) -> Reason:
     """Why none of these speculative groups has an open node: the first of saturated, stale, draining, full, unhealthy
-    that occurs.
+    that holds for any of their nodes.
     """
-    reasons = {reason_closed(node.facts()) for group in groups for node in group.members}
-    for reason in (Reason.SATURATED, Reason.STALE, Reason.DRAINING, Reason.FULL, Reason.UNHEALTHY):
-        if reason in reasons:
-            return reason
+    for reason in _CLOSED_FIRST:
+        for group in groups:
+            if group.closed[reason]:
+                return reason
     return Reason.SATURATED  # open, but without room for all sequences of this request under the ceiling
-
-
-def reason_closed(facts: NodeFacts) -> Reason | None:
-    """Why a node takes no request of its pool; ``None`` when it takes them."""
-    if not facts.healthy:
-        return Reason.UNHEALTHY
-    if facts.draining:
-        return Reason.DRAINING
-    if facts.refusing or facts.occupancy >= facts.limit:
-        return Reason.FULL if facts.pool is Pool.STANDARD or not facts.saturated else Reason.SATURATED
-    if facts.pool is Pool.STANDARD:
-        return None
-    if facts.speculator is None:
-        return Reason.NO_SPECULATOR
-    if not facts.fresh:
-        return Reason.STALE
-    return Reason.SATURATED if facts.saturated else None
 
 
 def nothing_left(groups: tuple[ReplicaGroup, ...], model: str) -> AllFull | NothingUsable:
     """The error for a request that no node can take: full is worth another try soon, unreachable is not."""
-    nodes = [node for group in groups for node in group.members]
-    if any(node.healthy and not node.draining for node in nodes):
+    nodes = sum(len(group.members) for group in groups)
+    out = sum(group.closed[Reason.UNHEALTHY] + group.closed[Reason.DRAINING] for group in groups)
+    if out < nodes:
         return AllFull(f"every node that serves {model!r} is at its limit; try again shortly", retry_after_s=1)
-    return NothingUsable(f"none of the {len(nodes)} nodes that serve {model!r} can be reached", retry_after_s=5)
+    return NothingUsable(f"none of the {nodes} nodes that serve {model!r} can be reached", retry_after_s=5)
