@@ -1,7 +1,7 @@
 """Compile the hot path with mypyc when the package is built.
 
-What is compiled is the same typed Python that runs without compiling: with ``SLIPSTREAM_PURE=1``, or where the build finds
-no C compiler, the package works as it is, only slower. See docs/decisions/0005-compiled-hot-path.md.
+What is compiled is the same typed Python that runs without compiling: with ``SLIPSTREAM_PURE=1``, or where the build
+finds no C compiler, the package works as it is, only slower. See docs/decisions/0005-compiled-hot-path.md.
 """
 
 import os
@@ -11,47 +11,19 @@ from pathlib import Path
 
 from setuptools import Extension, setup
 
-COMPILED = [
-    *sorted(str(path) for path in Path("src/slipstream/core/policy").glob("*.py")),
-    *sorted(str(path) for path in Path("src/slipstream/core/acceptance").glob("*.py")),
-    *(
-        f"src/slipstream/core/{name}.py"
-        for name in (
-            "category",
-            "dispatch",
-            "evidence",
-            "fleet",
-            "latency",
-            "ledger",
-            "load_index",
-            "median",
-            "node",
-            "occupancy",
-            "outcome",
-            "reason",
-            "request",
-            "saturation",
-        )
-    ),
-    *(
-        f"src/slipstream/gateway/{name}.py"
-        for name in (
-            "exchange",
-            "headers",
-            "limits",
-            "ports",
-            "problems",
-            "repetition",
-            "reply",
-            "routes",
-            "server",
-            "sse",
-            "upstream",
-            "wire",
-            "wire_errors",
-        )
-    ),
-]
+PACKAGE = Path("src/slipstream")
+INTERPRETED = {"content.py", "fields.py", "models.py", "passthrough.py"}
+"""Modules of the gateway that define `msgspec.Struct`s, which need real Python classes."""
+
+COMPILED = sorted(
+    str(path)
+    for path in [
+        *PACKAGE.glob("core/**/*.py"),
+        *(path for path in PACKAGE.glob("gateway/*.py") if path.name not in INTERPRETED),
+        PACKAGE / "telemetry/histogram.py",
+        PACKAGE / "telemetry/instruments.py",
+    ]
+)
 
 
 def extensions() -> list[Extension]:
