@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from fleets import report
 from live_service import live
-from slipstream.cli import app
+from slipstream.cli import application
 from slipstream.config import FleetConfig, load, node_specs
 from slipstream.core.policy import Reason
 from slipstream.core.request import Pool, RequestShape
@@ -29,7 +29,7 @@ def _key(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("file", sorted(EXAMPLES.iterdir()), ids=lambda file: file.name)
 def test_every_example_is_good(file: Path) -> None:
-    result = CliRunner().invoke(app, ["config", "check", str(file)], catch_exceptions=False)
+    result = CliRunner().invoke(application(), ["config", "check", str(file)], catch_exceptions=False)
     assert result.exit_code == 0, result.output
     assert result.output.startswith(f"{file}: good (")
 

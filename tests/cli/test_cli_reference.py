@@ -9,7 +9,7 @@ from pathlib import Path
 from typer.testing import CliRunner
 
 from live_service import COMMAND_ENVIRONMENT
-from slipstream.cli import app
+from slipstream.cli import application
 from slipstream.cli.reference import commands, sections
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "cli.md"
@@ -23,7 +23,8 @@ def test_every_option_of_help_has_a_row_with_its_meaning() -> None:
     found = {command.name: command for command in commands()}
     assert {"slipstream", "slipstream serve", "slipstream config check"} <= found.keys()
     for name, command in found.items():
-        shown = CliRunner(env={"COLUMNS": "300", "NO_COLOR": "1"}).invoke(app, [*name.split()[1:], "--help"]).output
+        runner = CliRunner(env={"COLUMNS": "300", "NO_COLOR": "1"})
+        shown = runner.invoke(application(), [*name.split()[1:], "--help"]).output
         assert command.meaning.splitlines()[0] in shown
         options = {word for word in shown.split() if word.startswith("--")} - {"--help", "--watch."}
         assert {one for parameter in command.parameters for one in parameter.names if one.startswith("--")} == options

@@ -1,32 +1,38 @@
-"""The command ``slipstream``: parse, call, print. One file a command."""
+"""The command ``slipstream``: parse, call, print. One file a command, and only the file that is needed is imported."""
 
 from __future__ import annotations
+
+import sys
+from importlib import import_module
 
 import typer
 
 from slipstream import __version__
-from slipstream.cli.config import config_app
-from slipstream.cli.demo import demo
-from slipstream.cli.explain import explain
-from slipstream.cli.serve import serve
-from slipstream.cli.status import status
-from slipstream.cli.up import up
 
-__all__ = ["app", "main"]
+__all__ = ["application", "main"]
 
-app = typer.Typer(
-    name="slipstream",
-    help="Decides where and when speculative decoding pays in a fleet of LLM inference engines, and acts on it.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-)
-app.command()(demo)
-app.command()(up)
-app.command()(serve)
-app.command()(status)
-app.command()(explain)
-app.add_typer(config_app, name="config")
+COMMANDS = ("demo", "up", "serve", "status", "explain", "config")
+"""In the order of the help. Each is a module of this package that holds a function of that name, or (config) a group."""
+
+
+def application(only: str | None = None) -> typer.Typer:
+    """The command line, with all commands or with ``only`` one: `status` need not load what `demo` needs."""
+    app = typer.Typer(
+        name="slipstream",
+        help="Decides where and when speculative decoding pays in a fleet of LLM inference engines, and acts on it.",
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+        callback=_options,
+    )
+    for name in COMMANDS if only is None else (only,):
+        module = import_module(f"slipstream.cli.{name}")
+        group = getattr(module, f"{name}_app", None)
+        if group is None:
+            app.command(name)(getattr(module, name))
+        else:
+            app.add_typer(group, name=name)
+    return app
 
 
 def _version(wanted: bool) -> None:
@@ -35,7 +41,6 @@ def _version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
 def _options(
     version: bool = typer.Option(
         False, "--version", help="Print the version and exit.", callback=_version, is_eager=True
@@ -46,4 +51,5 @@ def _options(
 
 def main() -> None:
     """Run the command line."""
-    app()
+    first = sys.argv[1] if len(sys.argv) > 1 else None
+    application(first if first in COMMANDS else None)()

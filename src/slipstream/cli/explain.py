@@ -77,6 +77,6 @@ def _outcome(attempt: dict[str, Any]) -> str:
     ):
         if attempt[key] is not None:
             parts.append(f"{name} {attempt[key]:.4g}{unit}")
-    if attempt["drafted"] is not None:
+    if attempt["drafted"]:
         parts.append(f"{attempt['accepted']} of {attempt['drafted']} draft tokens accepted")
     return ", ".join(parts)

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from typer.main import get_command
 
-from slipstream.cli import app
+from slipstream.cli import application
 
 __all__ = ["Command", "Parameter", "commands", "sections"]
 
@@ -38,7 +38,7 @@ class Command(NamedTuple):
 
 def commands() -> Iterator[Command]:
     """Every command that does something, in the order of ``slipstream --help``; first the bare ``slipstream``."""
-    yield from _commands("slipstream", get_command(app))
+    yield from _commands("slipstream", get_command(application()))
 
 
 def _commands(name: str, command: Any) -> Iterator[Command]:
