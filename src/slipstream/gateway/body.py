@@ -7,74 +7,19 @@ is refused here could not be placed (no model, no prompt), or would be misjudged
 from __future__ import annotations
 
 import re
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
 from slipstream.core.category import PromptFeatures, window
 from slipstream.core.errors import InvalidBody, InvalidField, RequestError
 from slipstream.core.request import Pool, RequestShape, TrafficClass
+from slipstream.gateway.fields import Message, RequestView, decode_fields
 
 __all__ = ["MAX_CHOICES", "Message", "RequestView", "features_of", "read_body", "shape_of", "traffic_class_of"]
 
 MAX_CHOICES: Final = 1024
 """The most choices (``n``, ``best_of``) one request may ask for: above it a single request would fill any node."""
-
-
-class Part(msgspec.Struct, gc=False):
-    """One part of a message's content. Only text is kept; images, audio and files are skipped."""
-
-    text: str | None = None
-
-
-class Message(msgspec.Struct, gc=False):
-    """One message of a conversation."""
-
-    role: str
-    content: str | list[str | Part] | None = None
-
-
-class StreamOptions(msgspec.Struct, gc=False):
-    """``include_usage`` asks for a last chunk with token counts."""
-
-    include_usage: bool | None = None
-
-
-class ResponseFormat(msgspec.Struct, gc=False):
-    """``type`` is ``text``, ``json_object`` or ``json_schema``; engines add kinds of their own."""
-
-    type: str | None = None
-
-
-class Opaque(msgspec.Struct, gc=False):
-    """A JSON object of which only its being there matters: decoding it skips all fields."""
-
-
-class RequestView(msgspec.Struct, gc=False):
-    """What routing needs of a request's body, as the client sent it. ``None`` is a field that is absent or null."""
-
-    model: str = ""
-    messages: list[Message] | None = None
-    prompt: str | list[str | int | list[int]] | None = None
-    stream: bool | None = None
-    stream_options: StreamOptions | None = None
-    n: int | None = None
-    best_of: int | None = None
-    max_tokens: int | None = None
-    max_completion_tokens: int | None = None
-    max_output_tokens: int | None = None
-    service_tier: str | None = None
-    tools: list[Opaque] | None = None
-    response_format: ResponseFormat | None = None
-    min_p: float | None = None
-    logit_bias: Any = None
-    json_schema: Any = None
-    grammar: Any = None
-    guided_json: Any = None
-    guided_regex: Any = None
-    guided_choice: Any = None
-    guided_grammar: Any = None
-    structured_outputs: Any = None
 
 
 def read_body(path: str, body: bytes) -> RequestView:
@@ -90,7 +35,7 @@ def read_body(path: str, body: bytes) -> RequestView:
     try:
         if not body.isascii():
             body.decode()  # skipped fields are not decoded, so their bytes would go unchecked
-        view = _decode(body)
+        view = decode_fields(body)
     except msgspec.ValidationError as error:
         raise _wrong_type(str(error)) from None
     except msgspec.DecodeError as error:
@@ -166,8 +111,6 @@ def traffic_class_of(view: RequestView) -> TrafficClass:
     """The class the body itself asks for: ``service_tier: flex`` is bulk, everything else interactive."""
     return TrafficClass.BULK if view.service_tier == "flex" else TrafficClass.INTERACTIVE
 
-
-_decode = msgspec.json.Decoder(RequestView).decode
 
 _NO_FEATURES: Final[frozenset[str]] = frozenset()
 

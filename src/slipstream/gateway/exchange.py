@@ -466,7 +466,7 @@ def _marks(placement: Placement, pool: NodePool) -> bytes:
     """The answer's header lines that say where it was made and why."""
     decision = placement.decision
     category = placement.shape.category
-    key = (category, decision.reason)
+    key = category + decision.reason
     lines = pool.marks.get(key)
     if lines is None:
         text = (

@@ -299,7 +299,7 @@ class NodePool:
         authorization = f"authorization: Bearer {spec.api_key}\r\n" if spec.api_key else ""
         self.preamble = f"host: {host}\r\n{authorization}".encode()
         """The header lines that every request to this node carries."""
-        self.marks: dict[tuple[str, str], bytes] = {}
+        self.marks: dict[str, bytes] = {}
         """The header lines that this node's answers carry, by category and reason: few, and the same all day."""
 
     def take(self, now: float) -> NodeConnection | None:

@@ -1,0 +1,69 @@
+"""The fields of a request's body that routing reads. All others are skipped."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+
+__all__ = ["Message", "RequestView", "decode_fields"]
+
+
+class Part(msgspec.Struct, gc=False):
+    """One part of a message's content. Only text is kept; images, audio and files are skipped."""
+
+    text: str | None = None
+
+
+class Message(msgspec.Struct, gc=False):
+    """One message of a conversation."""
+
+    role: str
+    content: str | list[str | Part] | None = None
+
+
+class StreamOptions(msgspec.Struct, gc=False):
+    """``include_usage`` asks for a last chunk with token counts."""
+
+    include_usage: bool | None = None
+
+
+class ResponseFormat(msgspec.Struct, gc=False):
+    """``type`` is ``text``, ``json_object`` or ``json_schema``; engines add kinds of their own."""
+
+    type: str | None = None
+
+
+class Opaque(msgspec.Struct, gc=False):
+    """A JSON object of which only its being there matters: decoding it skips all fields."""
+
+
+class RequestView(msgspec.Struct, gc=False):
+    """What routing needs of a request's body, as the client sent it. ``None`` is a field that is absent or null."""
+
+    model: str = ""
+    messages: list[Message] | None = None
+    prompt: str | list[str | int | list[int]] | None = None
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+    n: int | None = None
+    best_of: int | None = None
+    max_tokens: int | None = None
+    max_completion_tokens: int | None = None
+    max_output_tokens: int | None = None
+    service_tier: str | None = None
+    tools: list[Opaque] | None = None
+    response_format: ResponseFormat | None = None
+    min_p: float | None = None
+    logit_bias: Any = None
+    json_schema: Any = None
+    grammar: Any = None
+    guided_json: Any = None
+    guided_regex: Any = None
+    guided_choice: Any = None
+    guided_grammar: Any = None
+    structured_outputs: Any = None
+
+
+decode_fields: Final = msgspec.json.Decoder(RequestView).decode
+"""Raises msgspec.ValidationError on a field of the wrong type, msgspec.DecodeError on what is not JSON."""
