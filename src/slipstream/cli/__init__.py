@@ -11,8 +11,8 @@ from slipstream import __version__
 
 __all__ = ["application", "main"]
 
-COMMANDS = ("demo", "up", "serve", "status", "explain", "config")
-"""In the order of the help. Each is a module of this package that holds a function of that name, or (config) a group."""
+COMMANDS = ("demo", "up", "serve", "status", "explain", "config", "emulate")
+"""In the order of the help: a module of this package, that holds a function of that name or (config) a group."""
 
 
 def application(only: str | None = None) -> typer.Typer:
