@@ -1,0 +1,16 @@
+"""The text that emulated nodes write: always the same tokens in a circle, some of them longer than a byte a letter."""
+
+from __future__ import annotations
+
+__all__ = ["text_of"]
+
+TOKENS = (
+    "The", " wheel", " turns", ",", " the", " crème", " brûlée", " waits", ",", " and", " α", " meets", " τ", " →",
+    " 風", " in", " the", " peloton", ".", "\n", "One", " rider", " drafts", ",", " eight", " follow", " 🚴", ";",
+    " naïve", " counting", " of", " bytes", " ends", " here", ".", " ",
+)  # fmt: skip
+
+
+def text_of(first: int, last: int) -> str:
+    """The text of the tokens ``first`` up to but not ``last``."""
+    return "".join([TOKENS[index % len(TOKENS)] for index in range(first, last)])

@@ -1,0 +1,87 @@
+"""What tests ask emulated nodes, and how they look at the answers."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+import aiohttp
+
+from slipstream.core.node import SpeculatorKind
+from slipstream.emulate import EmulatedNode, NodeSettings
+
+__all__ = ["CHAT", "Answer", "ask", "clear_faults", "draft", "fault", "fetch", "payloads", "state", "text_in"]
+
+CHAT = "/v1/chat/completions"
+
+
+def draft(**settings: Any) -> NodeSettings:
+    """A node with a draft model, in a hurry."""
+    fast: dict[str, Any] = {"speculator": SpeculatorKind.DRAFT, "ttft_s": 0.001, "step_s": 0.001, "output_tokens": 30}
+    return NodeSettings(**fast | settings)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A whole answer."""
+
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+
+async def ask(node: EmulatedNode, path: str = CHAT, headers: dict[str, str] | None = None, **fields: Any) -> Answer:
+    """A completion; the model and a prompt are filled in."""
+    prompt = {"messages": [{"role": "user", "content": "Hello!"}]} if path == CHAT else {"prompt": "Hello!"}
+    async with (
+        aiohttp.ClientSession() as session,
+        session.post(
+            node.url + path, json={"model": node.settings.model, **prompt, **fields}, headers=headers
+        ) as response,
+    ):
+        return Answer(response.status, dict(response.headers), await response.read())
+
+
+async def fetch(node: EmulatedNode, path: str) -> bytes:
+    """A page, which must be there."""
+    async with aiohttp.ClientSession() as session, session.get(node.url + path) as response:
+        assert response.status == 200, await response.text()
+        return await response.read()
+
+
+async def state(node: EmulatedNode) -> Any:
+    """What the node says it has seen."""
+    return json.loads(await fetch(node, "/emulate/state"))
+
+
+async def fault(node: EmulatedNode, kind: str, **fields: Any) -> None:
+    """Put a fault in force."""
+    async with (
+        aiohttp.ClientSession() as session,
+        session.post(f"{node.url}/emulate/faults", json={"kind": kind, **fields}) as response,
+    ):
+        assert response.status == 200, await response.text()
+
+
+async def clear_faults(node: EmulatedNode) -> None:
+    async with aiohttp.ClientSession() as session, session.delete(f"{node.url}/emulate/faults") as response:
+        assert response.status == 200
+
+
+def payloads(body: bytes) -> list[Any]:
+    """The data of each event, which must end with ``[DONE]``."""
+    *events, rest = body.decode().split("\n\n")
+    assert rest == ""
+    assert events[-1] == "data: [DONE]"
+    return [json.loads(event.removeprefix("data: ")) for event in events[:-1]]
+
+
+def text_in(events: list[Any]) -> str:
+    """The content of all chunks, one after another."""
+    deltas = [choice.get("delta", {"content": choice.get("text")}) for event in events for choice in event["choices"]]
+    return "".join(delta.get("content") or "" for delta in deltas)
