@@ -24,7 +24,7 @@ def draft(**settings: Any) -> NodeSettings:
 
 @dataclass(frozen=True)
 class Answer:
-    """A whole answer."""
+    """A whole answer; names of headers are in lower case."""
 
     status: int
     headers: dict[str, str]
@@ -44,7 +44,8 @@ async def ask(node: EmulatedNode, path: str = CHAT, headers: dict[str, str] | No
             node.url + path, json={"model": node.settings.model, **prompt, **fields}, headers=headers
         ) as response,
     ):
-        return Answer(response.status, dict(response.headers), await response.read())
+        headers = {name.lower(): value for name, value in response.headers.items()}
+        return Answer(response.status, headers, await response.read())
 
 
 async def fetch(node: EmulatedNode, path: str) -> bytes:

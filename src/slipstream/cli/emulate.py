@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 import uvloop
 
-from slipstream.cli.serve import until_told_to_stop
+from slipstream.cli.stopping import stop_signals
 from slipstream.core.node import SpeculatorKind
 from slipstream.emulate import CanNotEmulate, NodeSettings, emulated
 from slipstream.emulate.alphas import Alphas, parse_alphas
@@ -76,8 +76,9 @@ async def _serve(dialect: str, settings: NodeSettings, host: str, port: int, *, 
         ready = (
             json.dumps({"url": node.url}) if as_json else f"{dialect} node with model {settings.model} on {node.url}"
         )
-        print(ready, flush=True)
-        await until_told_to_stop()
+        with stop_signals() as told:
+            print(ready, flush=True)
+            await told.wait()
 
 
 def _speculator(name: str) -> SpeculatorKind | None:

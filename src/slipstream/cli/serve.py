@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import signal
 from pathlib import Path
 from typing import Annotated
 
@@ -11,12 +9,13 @@ import typer
 import uvloop
 
 from slipstream.cli.config import DEFAULT_FILE
+from slipstream.cli.stopping import stop_signals
 from slipstream.config import FleetConfig, load
 from slipstream.core.errors import ConfigError
 from slipstream.service import CanNotListen, Service, running
 from slipstream.telemetry.logs import configure_logs
 
-__all__ = ["serve", "until_told_to_stop"]
+__all__ = ["serve"]
 
 
 def serve(
@@ -38,21 +37,12 @@ def serve(
 
 async def _serve(config: FleetConfig) -> None:
     async with running(config) as service:
-        _announce(service)
-        await until_told_to_stop()
+        with stop_signals() as told:
+            _announce(service)
+            await told.wait()
         typer.echo("stopping: no new requests, running ones may finish", err=True)
 
 
 def _announce(service: Service) -> None:
     nodes = len(service.config.nodes)
     typer.echo(f"gateway on {service.gateway_url}, admin on {service.admin_url}, {nodes} node{'s' * (nodes != 1)}")
-
-
-async def until_told_to_stop() -> None:
-    """Wait for SIGINT (Ctrl-C) or SIGTERM. A second one ends the process at once."""
-    loop, told = asyncio.get_running_loop(), asyncio.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, told.set)
-    await told.wait()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.remove_signal_handler(number)

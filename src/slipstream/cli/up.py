@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 import uvloop
 
-from slipstream.cli.serve import until_told_to_stop
+from slipstream.cli.stopping import stop_signals
 from slipstream.core.errors import SlipstreamError
 from slipstream.embedded import EmbeddedFleet, EmbeddedNode, embedded_nodes
 from slipstream.embedded.node import NodeState
@@ -47,8 +47,9 @@ def up(
 async def _up(fleet: EmbeddedFleet, port: int, admin_port: int) -> None:
     async with fleet, running(embedded_config(fleet.nodes, port, admin_port)) as service:
         await service.ready(READY_TIMEOUT_S)
-        _announce(service)
-        await until_told_to_stop()
+        with stop_signals() as told:
+            _announce(service)
+            await told.wait()
         typer.echo("stopping", err=True)
 
 

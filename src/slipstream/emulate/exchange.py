@@ -119,9 +119,6 @@ class Exchange:
             self._engine.go_on(self.generation)
 
     def _send(self, pieces: list[bytes]) -> None:
-        if self._held is not None:
-            self._held += pieces
-            return
         if self._room is not None:
             if len(pieces) >= self._room:
                 self._fail(pieces)
