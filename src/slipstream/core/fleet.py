@@ -7,12 +7,13 @@ explained.
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from types import EllipsisType
 from typing import NamedTuple
 
 from slipstream.core.errors import EngineError, EngineUnreachable
+from slipstream.core.journal import Journal
 from slipstream.core.ledger import Ledger
 from slipstream.core.load_index import Indexed, LoadIndex
 from slipstream.core.node import DEFAULT_MAX_IN_FLIGHT, NodeReport, NodeSpec, Speculator, SpeculatorKind
@@ -264,20 +265,25 @@ class Fleet:
         hysteresis: int = 0,
         gauge_lag_s: Callable[[str | None], float] = lambda _engine: 0.0,
     ) -> None:
-        self.version = 0
         self.stale_after_s = stale_after_s
         self._hysteresis = hysteresis
         self._gauge_lag_s = gauge_lag_s
         self._nodes: dict[str, NodeState] = {}
         self._groups: dict[tuple[Pool, tuple[str, ...], Speculator | None, str | None], ReplicaGroup] = {}
         self._serving: dict[str, tuple[tuple[ReplicaGroup, ...], tuple[ReplicaGroup, ...]]] = {}
-        self._journal: deque[tuple[int, str, NodeFacts | tuple[int, bool] | None]] = deque(maxlen=JOURNAL_ENTRIES)
-        """(version, node, state before): all facts; or own sequences and saturation, all that a request moves."""
+        # A node's state before a change: all its facts; or, where a request moved no more, twice its own sequences and
+        # one more if it was saturated; ``None``, it was not there.
+        self._journal: Journal[NodeFacts | int] = Journal(JOURNAL_ENTRIES)
         self._next_expiry = now
         for spec in specs:
             self.add(spec, now)
 
     # What routing reads
+
+    @property
+    def version(self) -> int:
+        """Counts the changes that a decision could depend on."""
+        return self._journal.version
 
     def serving(self, model: str) -> tuple[tuple[ReplicaGroup, ...], tuple[ReplicaGroup, ...]] | None:
         """The speculative and the standard groups whose nodes serve ``model`` (empty: any); ``None`` when no node
@@ -318,8 +324,7 @@ class Fleet:
 
     def advance(self) -> int:
         """A new version for a change that is not a node's, such as new evidence; returns it."""
-        self.version += 1
-        return self.version
+        return self._journal.record(None, None)
 
     @property
     def blind(self) -> bool:
@@ -332,8 +337,7 @@ class Fleet:
     def admit(self, name: str, sequences: int, category: str, now: float) -> NodeState:
         """Book ``sequences`` on a node, before they are sent; returns the node's state, for ``release``."""
         node = self._nodes[name]
-        self.version = version = self.version + 1
-        self._journal.append((version, name, (node.ledger.sequences, node.saturated)))
+        self._journal.record(name, node.ledger.sequences << 1 | node.saturated)
         node.ledger.admit(sequences, category, now)
         self._settle(node, now)
         return node
@@ -342,8 +346,7 @@ class Fleet:
         """Take back what ``admit`` booked. The node may have left the fleet since: its state object is what counts."""
         name = node.name
         if self._nodes.get(name) is node:
-            self.version = version = self.version + 1
-            self._journal.append((version, name, (node.ledger.sequences, node.saturated)))
+            self._journal.record(name, node.ledger.sequences << 1 | node.saturated)
         node.ledger.release(sequences, category, now)
         self._settle(node, now)
 
@@ -366,15 +369,13 @@ class Fleet:
         node = NodeState(spec, now)
         self._nodes[spec.name] = node
         self._join(node)
-        self.version += 1
-        self._journal.append((self.version, node.name, None))
+        self._journal.record(node.name, None)
 
     def remove(self, name: str) -> None:
         """Forget a node. Requests it still has are released against the state object their placement holds."""
         node = self._nodes.pop(name)
         self._leave(node)
-        self.version += 1
-        self._journal.append((self.version, name, node.facts()))
+        self._journal.record(name, node.facts())
 
     def drain(self, name: str, now: float, *, draining: bool = True) -> None:
         """Stop (or resume) giving a node new requests; what it has goes on."""
@@ -446,19 +447,17 @@ class Fleet:
 
     def facts_at(self, version: int) -> dict[str, NodeFacts] | None:
         """Every node's facts as they were at ``version``; ``None`` when the journal no longer reaches back so far."""
-        if self._journal and self._journal[0][0] > version + 1:
+        changes = self._journal.undo(version)
+        if changes is None:
             return None
         facts: dict[str, NodeFacts] = {node.name: node.facts() for node in self._nodes.values()}
-        for changed_at, name, before in reversed(self._journal):
-            if changed_at <= version:
-                break
+        for name, before in changes:
             if before is None:
                 facts.pop(name, None)
             elif isinstance(before, NodeFacts):
                 facts[name] = before
             else:
-                own, saturated = before
-                facts[name] = facts[name]._replace(own=own, saturated=saturated)
+                facts[name] = facts[name]._replace(own=before >> 1, saturated=bool(before & 1))
         return facts
 
     # How a change is made
@@ -522,8 +521,7 @@ class Fleet:
             self._join(node)
         self._settle(node, now)
         if node.facts() != before:
-            self.version += 1
-            self._journal.append((self.version, node.name, before))
+            self._journal.record(node.name, before)
 
     def _settle(self, node: NodeState, now: float) -> None:
         """Bring saturation and the index in line with a node's state."""
