@@ -42,6 +42,8 @@ class Reader:
         self._running = running
         self._session = session
         self._saved: dict[str, str] = {}
+        self._nodes: dict[str, str] = {}
+        """Emulated nodes that the page starts: address as written → where it is."""
 
     def save(self, file: SavedFile) -> None:
         """Save a file."""
@@ -55,6 +57,8 @@ class Reader:
         """
         if step.line == "slipstream up":
             await self._start("up", "--port", "0", "--admin-port", "0")
+        elif step.line.startswith("slipstream emulate "):
+            await self._emulate(shlex.split(step.line.replace("\\\n", ""))[1:])
         elif step.line.startswith("slipstream serve -c "):
             await self.serve(self._saved[step.line.rpartition(" ")[2]])
         else:
@@ -62,9 +66,12 @@ class Reader:
         return ""
 
     async def serve(self, configuration: str) -> None:
-        """``slipstream serve``, with a node on this machine for each that the configuration names."""
+        """``slipstream serve``, with a node on this machine for each of the configuration that nobody started."""
         data = yaml.safe_load(configuration)
         for node in data["nodes"]:
+            if node["url"] in self._nodes:
+                node["url"] = self._nodes[node["url"]]
+                continue
             drafts = Drafts(20, 60) if node["pool"] == "speculative" else None
             node["url"] = (await self._running.enter_async_context(vllm_like(drafts))).url
         served = self._folder / "served.yaml"
@@ -78,10 +85,17 @@ class Reader:
             return bool((await response.json()).get("usable_nodes") == nodes)
 
     async def _start(self, *arguments: str) -> None:
-        self.gateway, self.admin = await self._running.enter_async_context(_serving(self._folder, *arguments))
+        self.gateway, self.admin = await self._running.enter_async_context(_serving(self._folder, 2, *arguments))
+
+    async def _emulate(self, words: list[str]) -> None:
+        port = words.index("--port") + 1
+        written, words[port] = f"http://127.0.0.1:{words[port]}", "0"
+        (self._nodes[written],) = await self._running.enter_async_context(_serving(self._folder, 1, *words))
 
     async def _run(self, step: Command) -> str:
-        line = step.line.replace(GATEWAY, self.gateway).replace(ADMIN, self.admin)
+        line = step.line
+        for written, real in {GATEWAY: self.gateway, ADMIN: self.admin, **self._nodes}.items():
+            line = line.replace(written, real)
         environment = COMMAND_ENVIRONMENT | {"ADMIN": self.admin, "PATH": f"{self._programs}:{os.environ['PATH']}"}
         process = await asyncio.create_subprocess_exec(
             "bash",
@@ -117,8 +131,8 @@ async def reader(folder: Path, curl: str) -> AsyncIterator[Reader]:
 
 
 @asynccontextmanager
-async def _serving(folder: Path, *arguments: str) -> AsyncIterator[tuple[str, str]]:
-    """Gateway and admin of a command that serves until Ctrl-C, and then must end well."""
+async def _serving(folder: Path, count: int, *arguments: str) -> AsyncIterator[list[str]]:
+    """The first ``count`` addresses that a command tells of; it serves until Ctrl-C, and then must end well."""
     process = await asyncio.create_subprocess_exec(
         *command(*arguments),
         cwd=folder,
@@ -130,11 +144,11 @@ async def _serving(folder: Path, *arguments: str) -> AsyncIterator[tuple[str, st
         assert process.stdout is not None
         announced = ""
         async with asyncio.timeout(TIMEOUT_S):
-            while len(urls := re.findall(r"http://127\.0\.0\.1:\d+", announced)) < 2:
+            while len(urls := re.findall(r"http://127\.0\.0\.1:\d+", announced)) < count:
                 line = (await process.stdout.readline()).decode()
                 assert line, f"slipstream {shlex.join(arguments)} ended before it served"
                 announced += line
-        yield urls[0], urls[1]
+        yield urls[:count]
         process.send_signal(signal.SIGINT)
         async with asyncio.timeout(TIMEOUT_S):
             _, errors = await process.communicate()
