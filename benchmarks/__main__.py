@@ -1,11 +1,11 @@
-"""Every benchmark, or those named: `python -m benchmarks [decision acceptance category telemetry polling ruler]`."""
+"""Every benchmark, or those named: `python -m benchmarks [NAME ...]`, names as below."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable
 
-from benchmarks import acceptance, category, decision, polling, ruler, telemetry
+from benchmarks import acceptance, category, decision, emulate, polling, ruler, telemetry
 
 BENCHMARKS: dict[str, Callable[[], None]] = {
     "decision": decision.main,
@@ -13,6 +13,7 @@ BENCHMARKS: dict[str, Callable[[], None]] = {
     "category": category.main,
     "telemetry": telemetry.main,
     "polling": polling.main,
+    "emulate": emulate.main,
     "ruler": lambda: ruler.main([]),
 }
 

@@ -38,7 +38,8 @@ class Replies:
         """Answer and be ready for the next request. ``headers`` are further lines, each with its end."""
         keep_alive = request.keep_alive and not (status >= HTTPStatus.BAD_REQUEST and self._dialect.error_closes)
         lines = _body_lines(content_type, len(body)) + headers.encode("latin-1", "replace")
-        connection.write(self._head(status, lines, keep_alive=keep_alive) + body)
+        head = self._head(status, lines, keep_alive=keep_alive)
+        connection.write(head if request.method == "HEAD" else head + body)
         connection.finish(keep_alive=keep_alive)
 
     def reply_json(
