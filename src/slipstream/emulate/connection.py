@@ -63,7 +63,7 @@ class Connection(asyncio.Protocol):
 
     def write(self, data: bytes) -> None:
         """Send, in pieces if so told."""
-        if self.split is None and not self._pieces:
+        if self.split is None:
             self._transport.write(data)
             return
         self._pieces.extend(_pieces(data, self.split))
@@ -158,9 +158,7 @@ class Connection(asyncio.Protocol):
             self.finish(keep_alive=self._ending)
 
 
-def _pieces(data: bytes, split: Split | None) -> list[bytes]:
-    if split is None:
-        return [data]
+def _pieces(data: bytes, split: Split) -> list[bytes]:
     if split.bytes is not None:
         return [data[start : start + split.bytes] for start in range(0, len(data), split.bytes)]
     inside = next((index for index, byte in enumerate(data) if byte & 0xC0 == 0x80), len(data) // 2)
