@@ -34,7 +34,7 @@ def extensions() -> list[Extension]:
         return []
     from mypyc.build import mypycify
 
-    return mypycify(["--ignore-missing-imports", "--no-warn-unused-ignores", *COMPILED], opt_level="2")
+    return mypycify(["--ignore-missing-imports", "--no-warn-unused-ignores", *COMPILED], opt_level="1", debug_level="0")
 
 
 setup(ext_modules=extensions())

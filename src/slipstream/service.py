@@ -24,14 +24,14 @@ from slipstream.core.evidence import CategoryEvidence
 from slipstream.core.fleet import Fleet
 from slipstream.core.node import NodeSpec
 from slipstream.core.policy import ProbingSettings, ThresholdPolicy, ThresholdSettings
-from slipstream.core.request import Pool, RequestShape
+from slipstream.core.request import Pool
 from slipstream.embedded import EmbeddedNode
 from slipstream.embedded.speculator import SpeculatorChoice
 from slipstream.engines.catalogue import ENGINES, gauge_lag_s, read_statistics
 from slipstream.engines.scrape import Scraper
-from slipstream.gateway.body import features_of, read_body, shape_of, traffic_class_of
 from slipstream.gateway.limits import Limits
 from slipstream.gateway.ports import Ports, Reader
+from slipstream.gateway.reading import RequestReader
 from slipstream.gateway.server import Gateway
 from slipstream.telemetry.collector import FleetCollector
 from slipstream.telemetry.instruments import Instruments
@@ -103,16 +103,10 @@ def build_dispatcher(config: FleetConfig, specs: Sequence[NodeSpec], draw: Calla
 
 def reader_of(config: FleetConfig) -> Reader:
     """From a request's bytes to its shape, by the configured categories, rules and pins."""
-    categorize = Categorizer((*category_rules(config), *DEFAULT_RULES), config.default_category).categorize
-    known = frozenset(config.categories)
-    trust, pins = config.trust_category_header, dict(config.routing.pins)
-
-    def read(path: str, body: bytes, named: str | None) -> RequestShape:
-        view = read_body(path, body)
-        category = named if trust and named in known else categorize(features_of(path, view))
-        return shape_of(view, category, traffic_class_of(view), pins.get(category))
-
-    return read
+    categorizer = Categorizer((*category_rules(config), *DEFAULT_RULES), config.default_category)
+    categories = frozenset(config.categories)
+    trusting = config.trust_category_header
+    return RequestReader(categorizer, categories, config.routing.pins, trusting=trusting).read
 
 
 def embedded_config(

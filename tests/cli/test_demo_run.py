@@ -53,12 +53,12 @@ def gone(pids: list[int]) -> bool:
 
 @pytest.mark.engine
 def test_the_demo_shows_both_pools_in_80_columns_and_leaves_nothing_running() -> None:
-    with started("--requests", "24") as process:
+    with started("--requests", "16") as process:
         workers = workers_of(process)
         output, errors = process.communicate(timeout=110)
     assert process.returncode == 0, errors
     assert gone(workers)
-    assert "24 requests in" in output
+    assert "16 requests in" in output
     for word in ("Nodes", "Categories", "speculative", "below_floor", "Latency", "time per output token", "Advice"):
         assert word in output
     assert max(map(len, output.splitlines())) <= 80
@@ -67,12 +67,12 @@ def test_the_demo_shows_both_pools_in_80_columns_and_leaves_nothing_running() ->
 
 @pytest.mark.engine
 def test_the_demo_as_json_is_one_object_with_measured_acceptance() -> None:
-    with started("--requests", "16", "--json") as process:
+    with started("--requests", "12", "--json") as process:
         output, errors = process.communicate(timeout=110)
     assert process.returncode == 0, errors
     found = json.loads(output)
     assert found["verdict"]["ok"] is True
-    assert found["verdict"]["requests"] == 16
+    assert found["verdict"]["requests"] == 12
     assert found["verdict"]["failed"] == 0
     assert {node["pool"] for node in found["nodes"]} == {"speculative", "standard"}
     assert all(node["peak_occupancy"] >= 1 and node["occupancy"] == 0 for node in found["nodes"])
@@ -82,8 +82,8 @@ def test_the_demo_as_json_is_one_object_with_measured_acceptance() -> None:
     assert 0 <= sum(category["accepted"] or 0 for category in found["categories"]) <= speculative["accepted"]
     asked = [category for category in found["categories"] if category["requests"]["by_pool"]]
     assert len(asked) >= 5
-    assert sum(sum(category["requests"]["by_pool"].values()) for category in asked) == 16
-    assert sum(sum(category["requests"]["by_reason"].values()) for category in asked) == 16
+    assert sum(sum(category["requests"]["by_pool"].values()) for category in asked) == 12
+    assert sum(sum(category["requests"]["by_reason"].values()) for category in asked) == 12
 
 
 @pytest.mark.engine

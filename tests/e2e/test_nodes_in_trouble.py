@@ -66,7 +66,8 @@ async def test_a_node_that_is_dead_from_the_start_is_said_to_be_and_the_others_s
         live(config_of(f"http://127.0.0.1:{free_port}", std.url, **known), ready_s=None) as fleet,
     ):
         await eventually(lambda: fleet.node("std-0").usable and fleet.node("spec-0").error is not None)
-        assert await ask(fleet) == ("std-0", Reason.NO_SPECULATOR)
+        expected = Reason.UNHEALTHY if known else Reason.NO_SPECULATOR  # whose models nobody knows is no candidate
+        assert await ask(fleet) == ("std-0", expected)
         assert (await reasons_of(fleet))["spec-0"] == Reason.UNHEALTHY
         shown = await fleet.shown("spec-0")
         assert (shown["state"], shown["healthy"], shown["occupancy"]) == ("unhealthy", False, None)
