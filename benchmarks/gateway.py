@@ -19,8 +19,8 @@ import uvloop
 
 from slipstream.core.dispatch import Placement
 from slipstream.core.errors import SlipstreamError
-from slipstream.core.fleet import NodeState
 from slipstream.core.node import NodeSpec
+from slipstream.core.node_state import NodeState
 from slipstream.core.outcome import Outcome
 from slipstream.core.policy import Decision, Reason
 from slipstream.core.request import Pool, RequestShape

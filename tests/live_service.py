@@ -16,7 +16,7 @@ import openai
 from gateway_rig import eventually
 from slipstream.config import FleetConfig
 from slipstream.core.dispatch import Placement
-from slipstream.core.fleet import NodeState
+from slipstream.core.node_state import NodeState
 from slipstream.service import Service, running
 
 __all__ = ["COMMAND_ENVIRONMENT", "Live", "command", "eventually", "eventually_async", "live"]

@@ -6,8 +6,8 @@ from fleets import MODEL, dispatcher_of, fleet_of, shape, speculative, standard
 from slipstream.core.acceptance import SpeculationSample
 from slipstream.core.dispatch import Dispatcher
 from slipstream.core.errors import EngineGarbage, EngineUnreachable
-from slipstream.core.fleet import NodeState
 from slipstream.core.node import NodeReport, SpeculativeCounters, SpeculatorKind
+from slipstream.core.node_state import NodeState
 from slipstream.core.outcome import Ending, Outcome
 from slipstream.core.policy import Reason
 from slipstream.core.request import Pool

@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from slipstream.core.dispatch import Dispatcher
-from slipstream.core.fleet import Fleet, NodeState
+from slipstream.core.fleet import Fleet
 from slipstream.core.node import SpeculatorKind
+from slipstream.core.node_state import NodeState
 from slipstream.core.policy import Reason
 from slipstream.core.request import Pool
 

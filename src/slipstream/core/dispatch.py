@@ -10,8 +10,9 @@ from collections.abc import Callable, Collection, Iterator
 
 from slipstream.core.errors import EngineError
 from slipstream.core.evidence import FOREIGN, CategoryEvidence
-from slipstream.core.fleet import Fleet, NodeState
+from slipstream.core.fleet import Fleet
 from slipstream.core.node import NodeReport, NodeSpec
+from slipstream.core.node_state import NodeState
 from slipstream.core.outcome import Ending, Outcome
 from slipstream.core.policy import Candidate, Decision, Reason, ThresholdPolicy, candidates
 from slipstream.core.request import Pool, RequestShape

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from slipstream.core.acceptance import AcceptanceBook, AcceptanceEstimate, Interval
 from slipstream.core.dispatch import Dispatcher
-from slipstream.core.fleet import NodeState
 from slipstream.core.node import SpeculativeCounters
+from slipstream.core.node_state import NodeState
 from slipstream.core.policy import Reason
 from slipstream.core.request import Pool
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from slipstream.core.fleet import Fleet, NodeFacts
+from slipstream.core.fleet import Fleet
+from slipstream.core.node_state import NodeFacts
 from slipstream.core.policy.decision import Candidate, Decision
 from slipstream.core.policy.threshold import Evidence, ThresholdPolicy
 from slipstream.core.reason import Reason

@@ -12,9 +12,9 @@ from typing import Protocol
 
 from slipstream.core.acceptance import AcceptanceEstimate
 from slipstream.core.errors import AllFull, NothingUsable, UnknownModel
-from slipstream.core.fleet import NodeState, ReplicaGroup
 from slipstream.core.load_index import LoadIndex
 from slipstream.core.node import Speculator, SpeculatorKind
+from slipstream.core.node_state import NodeState, ReplicaGroup
 from slipstream.core.policy.decision import Decision
 from slipstream.core.policy.probing import Probing, ProbingSettings
 from slipstream.core.reason import Reason

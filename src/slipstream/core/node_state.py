@@ -1,0 +1,231 @@
+"""A node of the fleet as it is now, and the group of nodes that it is interchangeable with."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import NamedTuple
+
+from slipstream.core.ledger import Ledger
+from slipstream.core.load_index import Indexed, LoadIndex
+from slipstream.core.node import DEFAULT_MAX_IN_FLIGHT, NodeReport, NodeSpec, Speculator
+from slipstream.core.occupancy import ForeignSequences
+from slipstream.core.reason import Reason
+from slipstream.core.request import Pool
+from slipstream.core.saturation import TimeShare
+
+__all__ = ["NodeFacts", "NodeState", "ReplicaGroup", "reason_closed"]
+
+
+class NodeFacts(NamedTuple):
+    """All of a node's state that a decision depends on, at one version of the fleet."""
+
+    pool: Pool
+    models: tuple[str, ...]
+    speculator: Speculator | None
+    engine: str | None
+    own: int
+    foreign: int
+    ceiling: int
+    limit: int
+    healthy: bool
+    fresh: bool
+    draining: bool
+    refusing: bool
+    saturated: bool
+
+    @property
+    def occupancy(self) -> int:
+        """Sequences the node works on: ours and foreign ones."""
+        return self.own + self.foreign
+
+    @property
+    def closed(self) -> Reason | None:
+        """Why the node takes no request of its pool; ``None`` when it takes them."""
+        return reason_closed(
+            self.pool,
+            healthy=self.healthy,
+            draining=self.draining,
+            full=self.refusing or self.occupancy >= self.limit,
+            speculating=self.speculator is not None,
+            fresh=self.fresh,
+            saturated=self.saturated,
+        )
+
+
+def reason_closed(
+    pool: Pool, *, healthy: bool, draining: bool, full: bool, speculating: bool, fresh: bool, saturated: bool
+) -> Reason | None:
+    """Why a node in this state takes no request of its pool: the first reason that holds; ``None`` when it takes them.
+
+    A standard node with stale telemetry is open: our own ledger still bounds it.
+    """
+    if not healthy:
+        return Reason.UNHEALTHY
+    if draining:
+        return Reason.DRAINING
+    if saturated and pool is Pool.SPECULATIVE:
+        return Reason.SATURATED
+    if full:
+        return Reason.FULL
+    if pool is Pool.STANDARD:
+        return None
+    if not speculating:
+        return Reason.NO_SPECULATOR
+    return None if fresh else Reason.STALE
+
+
+class ReplicaGroup:
+    """Nodes that are interchangeable for routing: same pool, models, speculator and engine.
+
+    ``open`` holds those that take requests of their pool by the rules, by load; ``spare`` the usable rest (saturated,
+    stale, without speculator), for fallback only. Nodes that can take nothing are in neither. ``closed`` counts the
+    members that are not open, by reason.
+    """
+
+    __slots__ = ("closed", "engine", "members", "models", "open", "pool", "spare", "speculator")
+
+    def __init__(self, pool: Pool, models: tuple[str, ...], speculator: Speculator | None, engine: str | None) -> None:
+        self.pool = pool
+        self.models = models
+        self.speculator = speculator
+        self.engine = engine
+        self.members: set[NodeState] = set()
+        self.closed: Counter[Reason] = Counter()
+        self.open: LoadIndex[NodeState] = LoadIndex()
+        self.spare: LoadIndex[NodeState] = LoadIndex()
+
+
+class NodeState(Indexed):
+    """What is known of one node now. Read it freely; only the fleet writes it."""
+
+    __slots__ = (
+        "asked_at",
+        "ceiling",
+        "closed",
+        "counted",
+        "draining",
+        "engine",
+        "error",
+        "failed_polls",
+        "foreign",
+        "foreign_reports",
+        "fresh",
+        "group",
+        "healthy",
+        "index",
+        "k",
+        "ledger",
+        "limit",
+        "load",
+        "models",
+        "name",
+        "pool",
+        "refusing",
+        "report",
+        "reported_at",
+        "saturated",
+        "saturated_time",
+        "saturation_events",
+        "spec",
+        "speculator",
+    )
+
+    def __init__(self, spec: NodeSpec, now: float) -> None:
+        super().__init__()
+        self.spec = spec
+        self.name = spec.name
+        self.pool = spec.pool
+        self.ceiling = spec.ceiling
+        self.limit = spec.max_in_flight or DEFAULT_MAX_IN_FLIGHT
+        self.models = spec.models
+        self.engine = spec.engine
+        self.load = 0.0
+        self.speculator: Speculator | None = None
+        self.k: int | None = None
+        self.ledger = Ledger()
+        self.counted = False
+        """Whether the engine's counters were ever read."""
+        self.foreign_reports = ForeignSequences()
+        self.foreign = 0
+        self.report: NodeReport | None = None
+        self.reported_at: float | None = None
+        self.asked_at: float | None = None
+        self.error: str | None = None
+        self.failed_polls = 0
+        self.healthy = False
+        self.fresh = False
+        self.draining = False
+        self.refusing = False
+        self.saturated = False
+        self.closed: Reason | None = Reason.UNHEALTHY
+        """Why the node takes no request of its pool; ``None`` when it takes them."""
+        self.saturation_events = 0
+        self.saturated_time = TimeShare(now)
+        self.group: ReplicaGroup | None = None
+        self.index: LoadIndex[NodeState] | None = None
+
+    @property
+    def own(self) -> int:
+        """Sequences of this gateway on the node, exact."""
+        return self.ledger.sequences
+
+    @property
+    def occupancy(self) -> int:
+        """Sequences the node works on: ours and foreign ones. Never below our own."""
+        return self.ledger.sequences + self.foreign
+
+    @property
+    def speculative_capacity(self) -> int:
+        """``ceiling − occupancy`` with an active speculator, not below 0."""
+        return max(0, self.ceiling - self.occupancy) if self.speculator else 0
+
+    def fits(self, sequences: int) -> bool:
+        """Whether ``sequences`` more stay within the node's limit. An idle node takes any request, however many
+        sequences it has.
+        """
+        occupancy = self.ledger.sequences + self.foreign
+        return occupancy + sequences <= self.limit or occupancy == 0
+
+    def has_room(self, sequences: int) -> bool:
+        """Whether ``sequences`` more may be given by the rules of the node's pool: below ceiling and limit."""
+        if self.pool is Pool.STANDARD:
+            return self.fits(sequences)
+        return self.ledger.sequences + self.foreign + sequences <= min(self.ceiling, self.limit)
+
+    @property
+    def usable(self) -> bool:
+        """Whether the node can take any request at all."""
+        return self.healthy and not self.draining and not self.refusing
+
+    @property
+    def state(self) -> str:
+        """One word for tables: the first that applies of ``unhealthy``, ``draining``, ``stale``, ``full``,
+        ``saturated``, ``ready``.
+        """
+        if not self.healthy:
+            return "unhealthy"
+        if self.draining:
+            return "draining"
+        if not self.fresh:
+            return "stale"
+        if self.refusing or self.occupancy >= self.limit:
+            return "full"
+        return "saturated" if self.saturated else "ready"
+
+    def facts(self) -> NodeFacts:
+        """The state a decision depends on, frozen."""
+        return NodeFacts(
+            self.pool,
+            self.models,
+            self.speculator,
+            self.engine,
+            self.ledger.sequences,
+            self.foreign,
+            self.ceiling,
+            self.limit,
+            self.healthy,
+            self.fresh,
+            self.draining,
+            self.refusing,
+            self.saturated,
+        )
