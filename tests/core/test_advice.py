@@ -107,3 +107,19 @@ def test_a_node_that_never_said_anything_readable_is_named_for_that_and_not_for_
     dispatcher.report("t", 0.1, 0.1, report(speculating=None))
     dispatcher.report_failed("s", 0.1, EngineGarbage("no page of metrics"))
     assert codes(dispatcher) == [(AdviceCode.NODE_UNREADABLE, "s")]
+
+
+def test_a_fleet_whose_nodes_all_refuse_is_not_blamed_on_the_gateway() -> None:
+    dispatcher = dispatcher_of(fleet_of(speculative("s"), standard("t")))
+    for name in ("s", "t", "s", "t"):
+        dispatcher.report_failed(name, 10.0, EngineUnreachable("connection refused"))
+    assert codes(dispatcher) == [(AdviceCode.NODE_UNREACHABLE, "s"), (AdviceCode.NODE_UNREACHABLE, "t")]
+
+
+def test_a_ceiling_above_what_the_engine_takes_is_not_advised() -> None:
+    fleet = fleet_of(speculative("s", limit=4), standard("t"))
+    for _ in range(4):
+        fleet.admit("s", 1, "code", 1.0)
+    [found] = advise(dispatcher_of(fleet), 500.0)
+    assert found.code is AdviceCode.RAISE_CEILING
+    assert "all its engine takes" in found.sentence

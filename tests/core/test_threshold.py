@@ -14,7 +14,7 @@ from slipstream.core.dispatch import Dispatcher
 from slipstream.core.errors import AllFull, EngineUnreachable, NothingUsable, UnknownModel
 from slipstream.core.evidence import CategoryEvidence
 from slipstream.core.fleet import Fleet
-from slipstream.core.node import NodeSpec, SpeculatorKind
+from slipstream.core.node import NodeReport, NodeSpec, SpeculatorKind
 from slipstream.core.outcome import Ending, Outcome
 from slipstream.core.policy import ProbingSettings, Reason, ThresholdPolicy, ThresholdSettings
 from slipstream.core.request import Pool, RequestShape, TrafficClass
@@ -207,6 +207,24 @@ def test_an_unknown_model_is_the_clients_error() -> None:
     with pytest.raises(UnknownModel, match="no node of this fleet serves the model 'gpt-5'") as raised:
         two_pools().place(RequestShape("gpt-5", "code"), "r", 0.1)
     assert raised.value.param == "model"
+
+
+def test_a_model_is_not_called_unknown_while_a_node_has_not_said_what_it_serves() -> None:
+    fleet = fleet_of(standard("t"))
+    fleet.add(NodeSpec("late", "http://late:1", Pool.STANDARD), 0.0)
+    with pytest.raises(NothingUsable, match="1 node has not said yet what"):
+        dispatcher_of(fleet).place(RequestShape("other", "code"), "r", 0.1)
+    fleet.report("late", 0.2, 0.2, NodeReport(running=0, models=("other",)))
+    assert dispatcher_of(fleet).place(RequestShape("other", "code"), "r", 0.3).node.name == "late"
+
+
+def test_a_node_with_less_room_than_its_ceiling_is_saturated_when_that_is_used() -> None:
+    fleet = fleet_of(speculative("s", ceiling=8, limit=4), standard("t"))
+    dispatcher = dispatcher_of(fleet, NO_PROBES)
+    assert [placed(dispatcher, shape("code"))[1] for _ in range(5)] == [Reason.SPECULATIVE] * 4 + [Reason.SATURATED]
+    state = fleet.node("s")
+    assert state is not None
+    assert (state.ceiling, state.speculative_capacity, state.state) == (4, 0, "full")
 
 
 def test_a_shape_without_a_model_fits_every_node() -> None:

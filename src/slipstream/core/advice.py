@@ -66,9 +66,9 @@ def _telemetry(dispatcher: Dispatcher) -> Iterator[Advice]:
         yield Advice(
             AdviceCode.TELEMETRY_LOST,
             "fleet",
-            "Every node's telemetry is stale at once: the fault is most likely this gateway's own (its network, "
-            "or an event "
-            "loop that is held up), not the nodes'. Nothing is routed speculatively until reports arrive.",
+            "Every node's telemetry is stale at once, though none refuses to be asked: the fault is most likely this "
+            "gateway's own (an event loop that is held up, or its network). Nothing is routed speculatively until "
+            "reports arrive.",
             {"nodes": len(dispatcher.fleet), "stale_after_s": dispatcher.fleet.stale_after_s},
         )
 
@@ -157,13 +157,18 @@ def _ceilings(nodes: Iterable[NodeState], now: float) -> Iterator[Advice]:
         share = node.saturated_time.share(now)
         if share is None or share < SATURATED_SHARE:
             continue
-        higher = 12 if node.ceiling < 12 else 16 if node.ceiling < 16 else node.ceiling * 2
+        if node.ceiling == node.limit:
+            advice = "That is all its engine takes: give it more slots, or add a node."
+        else:
+            higher = min(node.limit, 12 if node.ceiling < 12 else 16 if node.ceiling < 16 else node.ceiling * 2)
+            advice = (
+                f"Raise the ceiling to {higher} and look at acceptance and time per token there before calling "
+                "speculation impractical."
+            )
         yield Advice(
             AdviceCode.RAISE_CEILING,
             node.name,
-            f"{node.name} was at its ceiling of {node.ceiling} for {share:.0%} of the last ten minutes. Raise the "
-            "ceiling to "
-            f"{higher} and look at acceptance and time per token there before calling speculation impractical.",
+            f"{node.name} was at its ceiling of {node.ceiling} for {share:.0%} of the last ten minutes. {advice}",
             {"ceiling": node.ceiling, "saturated_share": share, "saturation_events": node.saturation_events},
         )
 

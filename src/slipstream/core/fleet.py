@@ -110,9 +110,13 @@ class Fleet:
 
     @property
     def blind(self) -> bool:
-        """Every node that ever reported is stale at once: that is our own fault, not theirs."""
+        """Every node that ever reported is stale at once, though none refuses to be asked: that is our own fault."""
         reported = [node for node in self._nodes.values() if node.reported_at is not None]
-        return len(reported) > 1 and not any(node.fresh for node in reported)
+        return len(reported) > 1 and all(node.healthy and not node.fresh for node in reported)
+
+    def unheard(self) -> int:
+        """How many nodes have not said yet which models they serve, and were not configured with any."""
+        return sum(not node.models for node in self._nodes.values())
 
     # What requests change
 
@@ -292,6 +296,7 @@ class Fleet:
             node.foreign = foreign
         if limit is not None:
             node.limit = limit
+            node.ceiling = min(node.spec.ceiling, limit)
         if regroup:
             self._leave(node)
             if speculator is not ...:

@@ -135,8 +135,9 @@ class NodeState(Indexed):
         self.spec = spec
         self.name = spec.name
         self.pool = spec.pool
-        self.ceiling = spec.ceiling
         self.limit = spec.max_in_flight or DEFAULT_MAX_IN_FLIGHT
+        self.ceiling = min(spec.ceiling, self.limit)
+        """The configured ceiling, or the node's limit where that is lower: the engine has no more room."""
         self.models = spec.models
         self.engine = spec.engine
         self.load = 0.0
@@ -190,7 +191,7 @@ class NodeState(Indexed):
         """Whether ``sequences`` more may be given by the rules of the node's pool: below ceiling and limit."""
         if self.pool is Pool.STANDARD:
             return self.fits(sequences)
-        return self.ledger.sequences + self.foreign + sequences <= min(self.ceiling, self.limit)
+        return self.ledger.sequences + self.foreign + sequences <= self.ceiling
 
     @property
     def usable(self) -> bool:

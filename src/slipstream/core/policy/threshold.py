@@ -38,6 +38,9 @@ class FleetView(Protocol):
     def serving(self, model: str) -> tuple[tuple[ReplicaGroup, ...], tuple[ReplicaGroup, ...]] | None:
         """Speculative and standard groups that serve a model."""
 
+    def unheard(self) -> int:
+        """How many nodes have not said which models they serve."""
+
 
 class Evidence(Protocol):
     """What is known of categories."""
@@ -89,7 +92,7 @@ class ThresholdPolicy:
         """
         serving = fleet.serving(shape.model)
         if serving is None:
-            raise UnknownModel(f"no node of this fleet serves the model {shape.model!r}", param="model")
+            raise nobody_serves(shape.model, fleet.unheard())
         speculative, standard = serving
         chosen: NodeState | None = None
         if shape.pinned_pool is not None:
@@ -294,10 +297,24 @@ def closed_because(groups: tuple[ReplicaGroup, ...]) -> Reason:
     return Reason.SATURATED  # open, but without room for all sequences of this request under the ceiling
 
 
+def nobody_serves(model: str, unheard: int) -> UnknownModel | NothingUsable:
+    """The error for a model that no node is known to serve: for good, or because some have not said what they serve."""
+    if unheard:
+        late = (
+            "1 node has not said yet what it serves"
+            if unheard == 1
+            else f"{unheard} nodes have not said what they serve"
+        )
+        return NothingUsable(f"no node is known to serve the model {model!r}, and {late}", retry_after_s=5)
+    return UnknownModel(f"no node of this fleet serves the model {model!r}", param="model")
+
+
 def nothing_left(groups: tuple[ReplicaGroup, ...], model: str) -> AllFull | NothingUsable:
     """The error for a request that no node can take: full is worth another try soon, unreachable is not."""
     nodes = sum(len(group.members) for group in groups)
     out = sum(group.closed[Reason.UNHEALTHY] + group.closed[Reason.DRAINING] for group in groups)
     if out < nodes:
         return AllFull(f"every node that serves {model!r} is at its limit; try again shortly", retry_after_s=1)
+    if nodes == 1:
+        return NothingUsable(f"the only node that serves {model!r} can not be reached", retry_after_s=5)
     return NothingUsable(f"none of the {nodes} nodes that serve {model!r} can be reached", retry_after_s=5)
