@@ -50,10 +50,9 @@ def test_the_default_file_is_fleet_yaml(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.chdir(tmp_path)
     status, output = run("check")
     assert status == 1
-    assert output.splitlines() == [
-        "fleet.yaml: found No such file or directory; allowed: a file that can be read",
-        "fleet.yaml: 1 problem",
-    ]
+    problem, verdict = output.splitlines()
+    assert problem.startswith("fleet.yaml: found no such file; allowed: a file that is there: name yours with -c, or ")
+    assert verdict == "fleet.yaml: 1 problem"
 
 
 def test_the_verdict_as_json(file: Path) -> None:
@@ -61,12 +60,23 @@ def test_the_verdict_as_json(file: Path) -> None:
     status, output = run("check", "--json", str(file))
     assert (status, json.loads(output)) == (
         0,
-        {"file": str(file), "ok": True, "problems": [], "nodes": {"speculative": 1, "standard": 1}},
+        {"file": str(file), "ok": True, "problems": [], "warnings": [], "nodes": {"speculative": 1, "standard": 1}},
     )
     file.write_text("nodes: []")
     status, output = run("check", "--json", str(file))
     problem = {"file": str(file), "line": 1, "key": "nodes", "found": "an empty list", "allowed": "at least one entry"}
-    assert (status, json.loads(output)) == (1, {"file": str(file), "ok": False, "problems": [problem]})
+    assert (status, json.loads(output)) == (1, {"file": str(file), "ok": False, "problems": [problem], "warnings": []})
+
+
+def test_a_warning_is_printed_and_the_file_is_good_all_the_same(file: Path) -> None:
+    file.write_text('nodes: [{name: b, url: "http://h:2", pool: standard}]')
+    warning = "no node is in the speculative pool, so nothing is ever speculated"
+    status, output = run("check", str(file))
+    verdict, told = output.splitlines()
+    assert (status, told) == (0, f"{file}: warning: {warning}")
+    assert verdict.startswith(f"{file}: good (1 standard; ")
+    status, output = run("check", "--json", str(file))
+    assert (status, json.loads(output)["ok"], json.loads(output)["warnings"]) == (0, True, [warning])
 
 
 def test_the_schema_is_a_json_schema() -> None:

@@ -178,6 +178,24 @@ def test_an_unknown_key_is_told_with_the_nearest_known_one() -> None:
     assert 'did you mean "prior_alpha"?' in problem_of(NODES + "categories: {chat: {prior_alfa: 1}}")
 
 
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        ("routing: {floor: 0.7}", '"pools.speculative.alpha_floor"'),
+        ("ceiling: 8", '"pools.speculative.ceiling" or "nodes[].ceiling"'),
+        ("pools: {standard: {hysterisis: 1}}", '"pools.speculative.hysteresis"'),
+        ("admin: {retries: 1}", '"gateway.retries"'),
+    ],
+)
+def test_a_key_of_another_section_is_told_with_its_place(text: str, hint: str) -> None:
+    assert f"found an unknown key (did you mean {hint}?); allowed: " in problem_of(NODES + text)
+
+
+def test_a_missing_pool_is_told_with_the_pools_that_there_are() -> None:
+    problem = problem_of('nodes: [{name: a, url: "http://h:1"}]')
+    assert problem.endswith("the key is required; allowed: the pool it belongs to, speculative or standard")
+
+
 def test_all_problems_are_told_at_once_in_the_order_of_the_file() -> None:
     problems = problems_of(
         """gateway: {listen: "8080"}
@@ -255,9 +273,9 @@ def test_a_key_comes_from_a_file_beside_the_configuration(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("reference", "sentence"),
     [
-        ("sk-123", "api_key: found a value that is not shown; allowed: keys with values"),
-        ("{}", "api_key: found a value that is not shown; allowed: one of {env: NAME} and {file: PATH}"),
-        ("{env: A, file: sk-123}", "api_key: found a value that is not shown; allowed: one of"),
+        ("sk-123", "api_key: found a value that is not shown; allowed: {env: NAME} or {file: PATH}"),
+        ("{}", "api_key: found a value that is not shown; allowed: either {env: NAME} or {file: PATH}"),
+        ("{env: A, file: sk-123}", "api_key: found a value that is not shown; allowed: either"),
         ("{env: sk-123}", "api_key.env: found no usable key; allowed: the name of an environment variable"),
         ("{env: SLIPSTREAM_TEST_UNSET}", "allowed: the environment variable SLIPSTREAM_TEST_UNSET set and not empty"),
         ("{env: SLIPSTREAM_TEST_ODD}", "SLIPSTREAM_TEST_ODD with one key of printable ASCII characters"),
@@ -295,7 +313,10 @@ def test_long_values_are_cut() -> None:
 
 @pytest.mark.parametrize(
     ("content", "sentence"),
-    [(None, "No such file"), (b"a: \xff", "fleet.yaml:1: found bytes that are not UTF-8; allowed: UTF-8 text")],
+    [
+        (None, "no such file; allowed: a file that is there: name yours with -c, or begin with .*examples/fleet.yaml"),
+        (b"a: \xff", "fleet.yaml:1: found bytes that are not UTF-8; allowed: UTF-8 text"),
+    ],
 )
 def test_a_file_that_can_not_be_read_is_a_problem(content: bytes | None, sentence: str, tmp_path: Path) -> None:
     path = tmp_path / "fleet.yaml"

@@ -129,7 +129,7 @@ async def test_a_missing_configuration_is_one_line(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("part", ["gateway", "admin"])
-async def test_a_taken_port_is_one_line_that_names_the_address(tmp_path: Path, part: str) -> None:
+async def test_a_taken_port_is_one_line_that_names_the_address_after_what_the_file_is_warned_of(tmp_path: Path, part: str) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -137,7 +137,9 @@ async def test_a_taken_port_is_one_line_that_names_the_address(tmp_path: Path, p
         path = write_config(tmp_path / "fleet.yaml", "http://127.0.0.1:1", **{part: address})
         status, output, errors = await ended("serve", "-c", str(path))
     assert (status, output) == (1, "")
-    assert errors == f"can not listen on {address} ({part}): Address already in use\n"
+    warning, error = errors.splitlines()
+    assert warning == f"{path}: warning: no node is in the speculative pool, so nothing is ever speculated"
+    assert error == f"can not listen on {address} ({part}): Address already in use"
 
 
 async def test_up_with_a_model_that_is_not_there_is_one_line() -> None:

@@ -28,24 +28,31 @@ def check(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the verdict as JSON.")] = False,
 ) -> None:
-    """Say whether a configuration can be used; exit status 1 when not. Nothing is bound or contacted."""
+    """Say whether a configuration can be used; exit status 1 when not. Nothing is bound or contacted.
+
+    What can be used and is hardly meant, such as a fleet with one pool only, gets a warning.
+    """
     path = option or file or DEFAULT_FILE
     try:
         checked = config.load(path)
     except ConfigError as error:
         if as_json:
             problems = [asdict(problem) for problem in error.problems]
-            print(json.dumps({"file": str(path), "ok": False, "problems": problems}, indent=2))
+            print(json.dumps({"file": str(path), "ok": False, "problems": problems, "warnings": []}, indent=2))
         else:
             print(error)
             print(f"{path}: {len(error.problems)} {'problem' if len(error.problems) == 1 else 'problems'}")
         raise typer.Exit(1) from None
+    warnings = config.warnings(checked)
     pools = Counter(node.pool for node in checked.nodes)
     if as_json:
-        print(json.dumps({"file": str(path), "ok": True, "problems": [], "nodes": dict(pools)}, indent=2))
+        verdict = {"file": str(path), "ok": True, "problems": [], "warnings": warnings, "nodes": dict(pools)}
+        print(json.dumps(verdict, indent=2))
         return
     nodes = ", ".join(f"{count} {pool}" for pool, count in sorted(pools.items()))
     print(f"{path}: good ({nodes}; gateway on {checked.gateway.listen}, admin on {checked.admin.listen})")
+    for warning in warnings:
+        print(f"{path}: warning: {warning}")
 
 
 @config_app.command()

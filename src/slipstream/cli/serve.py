@@ -10,7 +10,7 @@ import uvloop
 
 from slipstream.cli.config import DEFAULT_FILE
 from slipstream.cli.stopping import stop_signals
-from slipstream.config import FleetConfig, load
+from slipstream.config import FleetConfig, load, warnings
 from slipstream.core.errors import ConfigError
 from slipstream.service import CanNotListen, Service, running
 from slipstream.telemetry.logs import configure_logs
@@ -27,6 +27,8 @@ def serve(
     except ConfigError as error:
         typer.echo(error, err=True)
         raise typer.Exit(1) from None
+    for warning in warnings(loaded):
+        typer.echo(f"{config}: warning: {warning}", err=True)
     configure_logs(loaded.log.level, loaded.log.format)
     try:
         uvloop.run(_serve(loaded))

@@ -5,5 +5,16 @@ from slipstream.config.reference import json_schema
 from slipstream.config.schema import FleetConfig
 from slipstream.config.specs import category_rules, node_specs, prior_alphas
 from slipstream.config.values import Address
+from slipstream.config.warning import warnings
 
-__all__ = ["Address", "FleetConfig", "category_rules", "json_schema", "load", "node_specs", "parse", "prior_alphas"]
+__all__ = [
+    "Address",
+    "FleetConfig",
+    "category_rules",
+    "json_schema",
+    "load",
+    "node_specs",
+    "parse",
+    "prior_alphas",
+    "warnings",
+]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import json
 from collections.abc import Iterable
+from enum import StrEnum
 from pathlib import Path as FilePath
 from types import UnionType
 from typing import Any, get_args, get_origin
@@ -14,6 +15,7 @@ from pydantic_core import ErrorDetails
 
 from slipstream.config.checks import check
 from slipstream.config.document import Document, Path, read_document
+from slipstream.config.reference import keys
 from slipstream.config.schema import FleetConfig, Section
 from slipstream.core.errors import ConfigError, ConfigProblem
 
@@ -39,6 +41,9 @@ def load(path: str | FilePath) -> FleetConfig:
     file = FilePath(path)
     try:
         text = file.read_text(encoding="utf-8")
+    except FileNotFoundError as error:
+        allowed = "a file that is there: name yours with -c, or begin with a copy of examples/fleet.yaml"
+        raise ConfigError((ConfigProblem(str(path), None, "", "no such file", allowed),)) from error
     except OSError as error:
         found = error.strerror or str(error)
         raise ConfigError((ConfigProblem(str(path), None, "", found, "a file that can be read"),)) from error
@@ -161,14 +166,26 @@ def _as_section(annotation: Any) -> type[Section] | None:
 def _description(path: Path) -> str:
     section = _section_at(path[:-1])
     field = None if section is None else section.model_fields.get(str(path[-1]))
-    text = "a value" if field is None or field.description is None else field.description.rstrip(".")
-    return text[0].lower() + text[1:]
+    if field is None or field.description is None:
+        return "a value"
+    text = field.description[0].lower() + field.description[1:].rstrip(".")
+    kind = field.annotation
+    return f"{text}, {' or '.join(kind)}" if isinstance(kind, type) and issubclass(kind, StrEnum) else text
 
 
 def _unknown_key(path: Path) -> tuple[str, str]:
     """What was found and what is allowed in place of a key that the section does not have."""
     section = _section_at(path[:-1])
     known = [] if section is None else list(section.model_fields)
-    near = difflib.get_close_matches(str(path[-1]), known, n=1)
-    found = f'an unknown key (did you mean "{near[0]}"?)' if near else "an unknown key"
+    near = difflib.get_close_matches(str(path[-1]), known, n=1) or _elsewhere(str(path[-1]))
+    meant = " or ".join(f'"{name}"' for name in near)
+    found = f"an unknown key (did you mean {meant}?)" if near else "an unknown key"
     return found, ", ".join(known) or "no keys here"
+
+
+def _elsewhere(name: str) -> list[str]:
+    """The keys of any section, dotted, that are nearest to ``name``: who has the wrong section has the right word."""
+    places: dict[str, list[str]] = {}
+    for key in keys():
+        places.setdefault(key.name.rpartition(".")[2], []).append(key.name)
+    return [place for near in difflib.get_close_matches(name, places, n=1) for place in places[near]]

@@ -240,10 +240,17 @@ class Secret(Section):
     env: str | None = Field(default=None, description="Environment variable that holds the key.")
     file: str | None = Field(default=None, description="File that holds the key, relative to the configuration file.")
 
+    @model_validator(mode="before")
+    @classmethod
+    def _by_reference(cls, data: object) -> object:
+        if not isinstance(data, dict | Secret | None):
+            raise ValueError("{env: NAME} or {file: PATH}: the key itself does not belong here")
+        return data
+
     @model_validator(mode="after")
     def _one_source(self) -> Secret:
         if (self.env is None) == (self.file is None):
-            raise ValueError("one of {env: NAME} and {file: PATH}")
+            raise ValueError("either {env: NAME} or {file: PATH}")
         return self
 
     def reveal(self) -> str:
