@@ -193,8 +193,10 @@ async def test_a_missing_engine_is_an_error_with_the_command_that_installs_it(mo
         return None
 
     monkeypatch.setattr(node_module, "find_spec", find_nothing)
-    with pytest.raises(EngineNotInstalled, match=r"pip install 'slipstream\[embedded\]'"):
+    with pytest.raises(EngineNotInstalled) as caught:
         await EmbeddedFleet(node_specs(0, 1)).__aenter__()
+    pinned = (Path(__file__).parents[2] / "requirements" / "run.txt").read_text().split()
+    assert f"pip install {next(line for line in pinned if line.startswith('xllamacpp=='))}`" in str(caught.value)
 
 
 async def test_a_process_that_can_not_be_made_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,6 +21,7 @@ from slipstream.embedded.speculator import NO_SPECULATOR, EmbeddedSpeculator
 
 __all__ = ["EmbeddedNode", "EmbeddedNodeSpec", "NodeState"]
 
+INSTALL_COMMAND = "pip install xllamacpp==2026.10.11549"
 LOG_TAIL_BYTES = 8192
 LOG_TAIL_LINES = 8
 
@@ -129,7 +130,7 @@ class EmbeddedNode:
             NodeStartFailed: the process ended first, or was not ready after ``timeout_s`` seconds.
         """
         if find_spec("xllamacpp") is None:
-            raise EngineNotInstalled("The embedded engine is not installed: run `pip install 'slipstream[embedded]'`.")
+            raise EngineNotInstalled(f"The embedded engine is not installed: run `{INSTALL_COMMAND}`.")
         if self._reservation is None:
             self._reservation = reserve_port(self.spec.port)
             self.port = self._reservation.getsockname()[1]
