@@ -139,6 +139,13 @@ def test_files_that_a_page_names_exist(page: Path) -> None:
             assert (ROOT / path).exists() or (ROOT / "src" / "slipstream" / path).exists(), path
 
 
+@pytest.mark.parametrize("file", ["Makefile", "setup.py"])
+def test_documents_that_the_build_names_exist(file: str) -> None:
+    named = set(re.findall(r"docs/[\w./-]+\.md", (ROOT / file).read_text()))
+    assert named
+    assert {path for path in named if not (ROOT / path).is_file()} == set()
+
+
 def test_every_document_is_in_the_index() -> None:
     index = DOCS / "index.md"
     linked = {(DOCS / target).resolve() for target in links(index)}
