@@ -129,7 +129,7 @@ async def test_a_missing_configuration_is_one_line(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("part", ["gateway", "admin"])
-async def test_a_taken_port_is_one_line_that_names_the_address_after_what_the_file_is_warned_of(tmp_path: Path, part: str) -> None:
+async def test_a_taken_port_is_one_line_after_the_warnings_and_names_the_address(tmp_path: Path, part: str) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
