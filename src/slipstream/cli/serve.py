@@ -9,6 +9,7 @@ import typer
 import uvloop
 
 from slipstream.cli.config import DEFAULT_FILE
+from slipstream.cli.descriptors import allow_many_connections
 from slipstream.cli.stopping import stop_signals
 from slipstream.config import FleetConfig, load, warnings
 from slipstream.core.errors import ConfigError
@@ -30,6 +31,7 @@ def serve(
     for warning in warnings(loaded):
         typer.echo(f"{config}: warning: {warning}", err=True)
     configure_logs(loaded.log.level, loaded.log.format)
+    allow_many_connections()
     try:
         uvloop.run(_serve(loaded))
     except CanNotListen as error:

@@ -9,12 +9,12 @@ from contextlib import contextmanager
 
 __all__ = ["stop_signals"]
 
-NUMBERS = (signal.SIGINT, signal.SIGTERM)
+NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 @contextmanager
 def stop_signals() -> Iterator[asyncio.Event]:
-    """An event that SIGINT (Ctrl-C) or SIGTERM sets; a second one ends the process at once.
+    """An event that SIGINT (Ctrl-C), SIGTERM or SIGHUP (the terminal is gone) sets; a second one ends the process.
 
     To be entered before the command says that it is ready: whoever reads that may send a signal in the same moment.
     """

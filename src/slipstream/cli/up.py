@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 import uvloop
 
+from slipstream.cli.descriptors import allow_many_connections
 from slipstream.cli.stopping import stop_signals
 from slipstream.core.errors import SlipstreamError
 from slipstream.embedded import EmbeddedFleet, EmbeddedNode, embedded_nodes
@@ -31,6 +32,7 @@ def up(
 ) -> None:
     """Start a fleet of llama.cpp nodes on this machine and serve until Ctrl-C."""
     configure_logs("warning", "console")
+    allow_many_connections()
     if speculative + standard == 0:
         typer.echo("a fleet needs at least one node: --speculative or --standard", err=True)
         raise typer.Exit(2)
