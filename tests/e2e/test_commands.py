@@ -147,7 +147,8 @@ async def test_up_with_a_model_that_is_not_there_is_one_line() -> None:
     assert (status, output, errors) == (1, "", "There is no model file at /nonexistent.\n")
 
 
-async def test_serve_finishes_a_running_answer_when_told_to_stop(tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+async def test_serve_finishes_a_running_answer_when_told_to_stop(number: signal.Signals, tmp_path: Path) -> None:
     async with vllm_like() as node:
         path = write_config(tmp_path / "fleet.yaml", node.url)
         async with started("serve", "-c", str(path)) as process:
@@ -169,7 +170,7 @@ async def test_serve_finishes_a_running_answer_when_told_to_stop(tmp_path: Path)
                     )
                     while not node.in_flight:
                         await asyncio.sleep(0.02)
-                    process.send_signal(signal.SIGTERM)
+                    process.send_signal(number)
                     assert process.stderr is not None
                     while b"stopping" not in await process.stderr.readline():
                         pass
