@@ -1,16 +1,18 @@
 from __future__ import annotations
 
+import pytest
+
 from fleets import MODEL, dispatcher_of, fleet_of, report, shape, speculative, standard
 from slipstream.core.acceptance import SpeculationSample
-from slipstream.core.dispatch import Dispatcher, Placement
-from slipstream.core.errors import EngineGarbage, EngineUnreachable
-from slipstream.core.node import NodeSpec
+from slipstream.core.dispatch import DECISIONS_REMEMBERED, Dispatcher, Placement, Refusal
+from slipstream.core.errors import AllFull, EngineGarbage, EngineUnreachable, NothingUsable, UnknownModel
+from slipstream.core.node import NodeSpec, SpeculatorKind
 from slipstream.core.outcome import Ending, Outcome
-from slipstream.core.policy import Reason, ThresholdSettings
+from slipstream.core.policy import AcceptanceFigure, Reason, ThresholdSettings
 from slipstream.core.request import Pool, RequestShape
 
 
-def explained(dispatcher: Dispatcher, placement: Placement) -> dict[str, tuple[bool, Reason | None]]:
+def explained(dispatcher: Dispatcher, placement: Placement | Refusal) -> dict[str, tuple[bool, Reason | None]]:
     found = dispatcher.candidates(placement)
     assert found is not None
     return {candidate.node: (candidate.chosen, candidate.reason) for candidate in found}
@@ -84,6 +86,7 @@ def test_a_decision_older_than_the_journal_is_not_explained_by_guessing() -> Non
         fleet.admit("t", 1, "code", 0.1)
         fleet.release(state, 1, "code", 0.1)
     assert dispatcher.candidates(placement) is None
+    assert dispatcher.acceptance(placement) is None
 
 
 def test_a_retried_request_is_found_with_all_its_attempts() -> None:
@@ -92,6 +95,7 @@ def test_a_retried_request_is_found_with_all_its_attempts() -> None:
     dispatcher.settle(first, Outcome(Ending.UNREACHABLE), 0.2)
     second = dispatcher.place(shape("code"), "r", 0.2, frozenset({"s"}))
     assert dispatcher.find("r") == [first, second]
+    assert (first.attempt, second.attempt) == (1, 2)
     assert dispatcher.find("nobody") == []
 
 
@@ -112,3 +116,77 @@ def test_a_request_that_names_no_model_finds_none_wrong() -> None:
     dispatcher = dispatcher_of(fleet_of(standard("t"), standard("u")))
     placement = dispatcher.place(RequestShape("", "chat"), "r", 0.1)
     assert {reason for _, reason in explained(dispatcher, placement).values()} == {Reason.NO_SPECULATOR, None}
+
+
+def refusal_of(dispatcher: Dispatcher, request_id: str) -> Refusal:
+    found = dispatcher.find(request_id)[-1]
+    assert isinstance(found, Refusal)
+    return found
+
+
+def test_a_refused_request_is_explained_node_by_node() -> None:
+    fleet = fleet_of(speculative("s", ceiling=1, limit=2), standard("t", limit=1), standard("dead"))
+    dispatcher = dispatcher_of(fleet)
+    for _ in range(2):
+        fleet.report_failed("dead", 0.0, EngineUnreachable("refused"))
+    fleet.admit("s", 2, "code", 0.0)
+    fleet.admit("t", 1, "code", 0.0)
+    with pytest.raises(AllFull) as raised:
+        dispatcher.place(shape("chat"), "r", 0.1)
+    refusal = refusal_of(dispatcher, "r")
+    assert (refusal.error, refusal.sentence, refusal.at) == ("AllFull", str(raised.value), 0.1)
+    full = {"s": (False, Reason.FULL), "t": (False, Reason.FULL), "dead": (False, Reason.UNHEALTHY)}
+    assert explained(dispatcher, refusal) == full
+    fleet.remove("t")
+    assert explained(dispatcher, refusal) == full
+
+
+def test_without_fallback_a_refusal_keeps_what_spoke_against_the_speculative_nodes() -> None:
+    fleet = fleet_of(speculative("s"), standard("t", limit=3))
+    dispatcher = dispatcher_of(fleet, ThresholdSettings(fallback=False))
+    fleet.admit("t", 1, "chat", 0.0)
+    with pytest.raises(AllFull):
+        dispatcher.place(shape("chat", sequences=3), "r", 0.1)
+    assert explained(dispatcher, refusal_of(dispatcher, "r")) == {"s": (False, Reason.BELOW_FLOOR), "t": (False, None)}
+
+
+def test_a_retry_for_which_nothing_is_left_is_found_after_its_first_attempt() -> None:
+    dispatcher = dispatcher_of(fleet_of(standard("t")))
+    with pytest.raises(UnknownModel):
+        dispatcher.place(RequestShape("other", "code"), "r", 0.1)
+    first = dispatcher.place(shape(), "r", 0.1)
+    dispatcher.settle(first, Outcome(Ending.UNREACHABLE), 0.1)
+    with pytest.raises(NothingUsable):
+        dispatcher.place(shape(), "r", 0.1, frozenset({"t"}))
+    wrong, placed, second = dispatcher.find("r")
+    assert (wrong.attempt, placed, second.attempt) == (1, first, 2)
+    assert explained(dispatcher, second) == {"t": (False, Reason.UNHEALTHY)}
+
+
+def test_refusals_are_remembered_within_bounds() -> None:
+    dispatcher = dispatcher_of(fleet_of(standard("t")))
+    with pytest.raises(UnknownModel):
+        dispatcher.place(RequestShape("x" * 1_000_000, "code"), "long", 0.1)
+    refusal = refusal_of(dispatcher, "long")
+    assert len(refusal.shape.model) + len(refusal.sentence) < 1_000
+    for n in range(DECISIONS_REMEMBERED):
+        with pytest.raises(UnknownModel):
+            dispatcher.place(RequestShape("other", "code"), f"r{n}", 0.1)
+    assert dispatcher.find("long") == []
+    assert len(dispatcher.find("r0")) == 1
+
+
+def test_acceptance_is_told_by_the_measure_and_floor_of_each_speculator() -> None:
+    other = NodeSpec("other", "http://other:1", Pool.SPECULATIVE, models=("another",))
+    fleet = fleet_of(
+        speculative("s"), speculative("s2"), speculative("n", kind=SpeculatorKind.NGRAM), other, standard("t")
+    )
+    dispatcher = dispatcher_of(fleet, ThresholdSettings(alpha_floor=0.7, tokens_per_step_floor=1.4))
+    placement = dispatcher.place(shape("chat"), "r", 0.1)
+    found = dispatcher.acceptance(placement)
+    assert found is not None
+    draft, ngram = found
+    assert draft == AcceptanceFigure("draft-k4", "alpha", 0.5, 0.7, "prior")
+    assert (ngram.speculator, ngram.measure, ngram.floor) == ("ngram", "tokens_per_step", 1.4)
+    assert ngram.value is not None
+    assert 1.0 < ngram.value < 1.3

@@ -7,33 +7,73 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterator
+from typing import NamedTuple
 
-from slipstream.core.errors import EngineError
+from slipstream.core.errors import AllFull, EngineError, NothingUsable, UnknownModel
 from slipstream.core.evidence import FOREIGN, CategoryEvidence
 from slipstream.core.fleet import Fleet
 from slipstream.core.node import NodeReport, NodeSpec
 from slipstream.core.node_state import NodeState
 from slipstream.core.outcome import Ending, Outcome
-from slipstream.core.policy import Candidate, Decision, Reason, ThresholdPolicy, candidates
+from slipstream.core.policy import (
+    AcceptanceFigure,
+    Candidate,
+    Decision,
+    Reason,
+    ThresholdPolicy,
+    acceptance_figures,
+    candidates,
+)
 from slipstream.core.request import Pool, RequestShape
 
-__all__ = ["DECISIONS_REMEMBERED", "Dispatcher", "Placement"]
+__all__ = ["DECISIONS_REMEMBERED", "Dispatcher", "Placement", "Refusal"]
 
 DECISIONS_REMEMBERED = 10_000
+MODEL_REMEMBERED = 128
+SENTENCE_REMEMBERED = 400
+"""Characters kept of what a refused request says: no node vouches for its model, so it may be of any length."""
 
 
 class Placement:
-    """One request booked on one node, until and after it is settled. ``outcome`` is ``None`` while it runs."""
+    """One request booked on one node, until and after it is settled. ``outcome`` is ``None`` while it runs.
 
-    __slots__ = ("decision", "node", "outcome", "request_id", "shape", "state")
+    ``attempt`` counts from 1, and goes up where the same request is tried again on another node.
+    """
 
-    def __init__(self, request_id: str, shape: RequestShape, decision: Decision, state: NodeState) -> None:
+    __slots__ = ("attempt", "decision", "node", "outcome", "request_id", "shape", "state")
+
+    def __init__(
+        self, request_id: str, shape: RequestShape, decision: Decision, state: NodeState, attempt: int
+    ) -> None:
         self.request_id = request_id
+        self.attempt = attempt
         self.shape = shape
         self.decision = decision
         self.state = state
         self.node: NodeSpec = state.spec
         self.outcome: Outcome | None = None
+
+
+class Refusal(NamedTuple):
+    """A request, or a further attempt of one, that no node could be found for.
+
+    ``error`` is the name of the error raised and ``sentence`` what it says; ``attempt`` counts as a placement's does.
+    The rest is what the decision would have kept, had there been one.
+    """
+
+    request_id: str
+    shape: RequestShape
+    attempt: int
+    error: str
+    sentence: str
+    fleet_version: int
+    draw: float
+    at: float
+
+    @property
+    def decision(self) -> Decision:
+        """A decision for no node, by which every node's reason is recomputed."""
+        return Decision("", Pool.STANDARD, Reason.FALLBACK, self.fleet_version, self.draw, self.at)
 
 
 class Dispatcher:
@@ -51,6 +91,7 @@ class Dispatcher:
         """Settled placements by (category, ending) since the start."""
         self._draw = draw
         self._placements: deque[Placement] = deque(maxlen=DECISIONS_REMEMBERED)
+        self._refusals: deque[Refusal] = deque(maxlen=DECISIONS_REMEMBERED)
         self._silent: set[str] = (
             set()
         )  # nodes whose answers say nothing of speculation: their counters are split instead
@@ -62,13 +103,19 @@ class Dispatcher:
     ) -> Placement:
         """Choose a node that is not in ``avoid`` and book the request on it.
 
-        Raises ``UnknownModel``, ``AllFull`` or ``NothingUsable``. Whoever places a request settles it, exactly once.
+        Raises ``UnknownModel``, ``AllFull`` or ``NothingUsable``, which is remembered. Whoever places a request settles
+        it, exactly once.
         """
         fleet = self.fleet
         fleet.expire(now)
-        decision = self.policy.decide(fleet, shape, now, self._draw(), avoid)
+        draw = self._draw()
+        try:
+            decision = self.policy.decide(fleet, shape, now, draw, avoid)
+        except (UnknownModel, AllFull, NothingUsable) as error:
+            self._refused(shape, request_id, len(avoid) + 1, error, draw, now)
+            raise
         state = fleet.admit(decision.node, shape.sequences, shape.category, now)
-        placement = Placement(request_id, shape, decision, state)
+        placement = Placement(request_id, shape, decision, state, len(avoid) + 1)
         self.requests[shape.category, decision.pool, decision.reason] += 1
         self._placements.append(placement)
         return placement
@@ -131,15 +178,37 @@ class Dispatcher:
         """The last ten thousand placements, newest first."""
         return reversed(self._placements)
 
-    def find(self, request_id: str) -> list[Placement]:
-        """The remembered placements of one request, oldest first: more than one when it was retried."""
-        return [placement for placement in self._placements if placement.request_id == request_id]
+    def find(self, request_id: str) -> list[Placement | Refusal]:
+        """The remembered attempts of one request, oldest first: more than one when it was retried or its id reused."""
+        found: list[Placement | Refusal] = [one for one in self._refusals if one.request_id == request_id]
+        found += [one for one in self._placements if one.request_id == request_id]
+        # A placement moves the version on and a refusal does not, so of two at one version the refusal came first.
+        return sorted(found, key=_fleet_version)
 
-    def candidates(self, placement: Placement) -> list[Candidate] | None:
+    def candidates(self, attempt: Placement | Refusal) -> list[Candidate] | None:
         """Every node as the decision saw it, recomputed; ``None`` when that was too long ago."""
-        decision = placement.decision
+        decision = attempt.decision
         past = self.evidence.at(decision.fleet_version)
-        return candidates(self.fleet, self.policy, past, decision, placement.shape)
+        return candidates(self.fleet, self.policy, past, decision, attempt.shape)
+
+    def acceptance(self, attempt: Placement | Refusal) -> list[AcceptanceFigure] | None:
+        """What was known of the category's acceptance, by speculator; ``None`` when that was too long ago."""
+        version = attempt.decision.fleet_version
+        return acceptance_figures(self.fleet, self.policy, self.evidence.at(version), version, attempt.shape)
+
+    def _refused(
+        self,
+        shape: RequestShape,
+        request_id: str,
+        attempt: int,
+        error: UnknownModel | AllFull | NothingUsable,
+        draw: float,
+        now: float,
+    ) -> None:
+        known = shape._replace(model=shape.model[:MODEL_REMEMBERED])
+        sentence = str(error)[:SENTENCE_REMEMBERED]
+        name, version = type(error).__name__, self.fleet.version
+        self._refusals.append(Refusal(request_id, known, attempt, name, sentence, version, draw, now))
 
     def _learn(self, state: NodeState, shape: RequestShape, outcome: Outcome, now: float) -> None:
         version = self.fleet.version
@@ -152,3 +221,7 @@ class Dispatcher:
             self._silent.add(state.name)
         else:
             self.evidence.credit(shape.model, speculator, shape.category, state.name, outcome.sample, version, now)
+
+
+def _fleet_version(attempt: Placement | Refusal) -> int:
+    return attempt.decision.fleet_version

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
+from slipstream.core.acceptance import Source
 from slipstream.core.reason import Reason
 from slipstream.core.request import Pool
 
-__all__ = ["Candidate", "Decision"]
+__all__ = ["AcceptanceFigure", "Candidate", "Decision"]
 
 
 class Decision(NamedTuple):
@@ -39,3 +40,18 @@ class Candidate(NamedTuple):
     reason: Reason | None
     occupancy: int
     load: float
+
+
+class AcceptanceFigure(NamedTuple):
+    """What a decision knew of its category's acceptance under one speculator, and the floor it had to exceed.
+
+    ``speculator`` is its fingerprint. ``measure`` is ``alpha`` (0..1), or ``tokens_per_step`` (1 or more) for n-gram
+    speculators; ``value`` is ``None`` when unknown, which does not count as too low. ``source`` is what ``value`` rests
+    on.
+    """
+
+    speculator: str
+    measure: Literal["alpha", "tokens_per_step"]
+    value: float | None
+    floor: float
+    source: Source

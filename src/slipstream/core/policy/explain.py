@@ -1,15 +1,16 @@
-"""A past decision, candidate by candidate, recomputed from the fleet's journal."""
+"""A past decision, candidate by candidate and figure by figure, recomputed from the fleet's journal."""
 
 from __future__ import annotations
 
 from slipstream.core.fleet import Fleet
+from slipstream.core.node import Speculator, SpeculatorKind
 from slipstream.core.node_state import NodeFacts
-from slipstream.core.policy.decision import Candidate, Decision
+from slipstream.core.policy.decision import AcceptanceFigure, Candidate, Decision
 from slipstream.core.policy.threshold import Evidence, ThresholdPolicy
 from slipstream.core.reason import Reason
 from slipstream.core.request import Pool, RequestShape
 
-__all__ = ["candidates"]
+__all__ = ["acceptance_figures", "candidates"]
 
 
 def candidates(
@@ -26,6 +27,40 @@ def candidates(
     return [_candidate(name, node, policy, evidence, decision, shape) for name, node in facts.items()]
 
 
+def acceptance_figures(
+    fleet: Fleet, policy: ThresholdPolicy, evidence: Evidence, version: int, shape: RequestShape
+) -> list[AcceptanceFigure] | None:
+    """What was known of the acceptance of the request's category, once for each speculator that could have served it.
+
+    ``version`` is the fleet's, and ``evidence`` acceptance as it was then; ``None`` when the journal no longer reaches
+    back so far.
+    """
+    facts = fleet.facts_at(version)
+    if facts is None:
+        return None
+    speculators = {
+        node.speculator.fingerprint: node.speculator
+        for node in facts.values()
+        if node.speculator is not None and _serves(node, shape.model)
+    }
+    return [_figure(speculator, policy, evidence, shape) for speculator in speculators.values()]
+
+
+def _figure(
+    speculator: Speculator, policy: ThresholdPolicy, evidence: Evidence, shape: RequestShape
+) -> AcceptanceFigure:
+    estimate = evidence.estimate(shape.model, speculator, shape.category)
+    settings = policy.settings
+    if speculator.kind is SpeculatorKind.NGRAM:
+        value, floor = estimate.tokens_per_step, settings.tokens_per_step_floor
+        return AcceptanceFigure(speculator.fingerprint, "tokens_per_step", value, floor, estimate.source)
+    return AcceptanceFigure(speculator.fingerprint, "alpha", estimate.alpha, settings.alpha_floor, estimate.source)
+
+
+def _serves(node: NodeFacts, model: str) -> bool:
+    return not node.models or not model or model in node.models
+
+
 def _candidate(
     name: str, node: NodeFacts, policy: ThresholdPolicy, evidence: Evidence, decision: Decision, shape: RequestShape
 ) -> Candidate:
@@ -38,12 +73,14 @@ def _candidate(
 def _refusal(
     node: NodeFacts, policy: ThresholdPolicy, evidence: Evidence, decision: Decision, shape: RequestShape
 ) -> Reason | None:
-    if node.models and shape.model and shape.model not in node.models:
+    if not _serves(node, shape.model):
         return Reason.WRONG_MODEL
     if not node.healthy or node.draining:
         return node.closed
     if not node.models:
         return Reason.STALE  # it answers, and has never said anything that can be read
+    if not decision.node and policy.settings.fallback:
+        return Reason.FULL  # any usable node would have been taken, whatever else speaks against it
     if shape.pinned_pool is not None and shape.pinned_pool is not node.pool:
         return Reason.PINNED
     if decision.reason is Reason.HOLDBACK and node.pool is Pool.SPECULATIVE:
