@@ -9,13 +9,15 @@ import pytest
 from aiohttp import ClientSession
 from structlog.testing import capture_logs
 
-from fleets import dispatcher_of, fleet_of, report, shape, speculative, standard
+from fleets import MODEL, dispatcher_of, fleet_of, report, shape, speculative, standard
 from slipstream.admin import Admin, serve_admin
 from slipstream.core.acceptance import SpeculationSample
 from slipstream.core.dispatch import Dispatcher
+from slipstream.core.errors import UnknownModel
 from slipstream.core.latency import Latency
 from slipstream.core.node import NodeReport, SpeculativeCounters
 from slipstream.core.outcome import Ending, Outcome
+from slipstream.core.request import RequestShape
 from slipstream.telemetry import FleetCollector, Instruments
 
 NOW = 0.5
@@ -119,6 +121,7 @@ async def test_decisions_come_newest_first_and_can_be_filtered(rig: Rig) -> None
         ("limit=many", "limit is 'many'"),
         ("limit=99999999999999", "must be a whole number"),
         ("reason=nope", "reason is 'nope', but must be one of speculative, no_speculator"),
+        ("category=cod", "category is 'cod', but must be one of code, chat"),
         ("resaon=probe", "there is no parameter 'resaon': use limit, category, reason, node; did you mean reason?"),
         ("zzz=1", "there is no parameter 'zzz': use limit, category, reason, node"),
     ],
@@ -144,6 +147,40 @@ async def test_a_retried_request_has_its_attempts_in_order(rig: Rig) -> None:
     rig.serve("again")
     attempts = (await rig.get("/decisions/again"))["attempts"]
     assert [(attempt["node"], attempt["ending"]) for attempt in attempts] == [("s", "unreachable"), ("t", "completed")]
+
+
+async def test_an_attempt_tells_what_was_known_of_acceptance(rig: Rig) -> None:
+    rig.serve("early", "chat")
+    sample = SpeculationSample(100, 5, 25, 31)
+    speculator = rig.dispatcher.fleet.node("s").speculator  # type: ignore[union-attr]  # the fleet has it
+    assert speculator is not None
+    for _ in range(20):
+        version = rig.dispatcher.fleet.advance()
+        rig.dispatcher.evidence.credit(MODEL, speculator, "chat", "s", sample, version, 0.4)
+    rig.serve("late", "chat")
+    ((early,), (late,)) = [(await rig.get(f"/decisions/{name}"))["attempts"] for name in ("early", "late")]
+    known = {"speculator": "draft-k4", "measure": "alpha", "floor": 0.6}
+    assert early["acceptance"] == [known | {"value": 0.5, "source": "prior"}]
+    (figure,) = late["acceptance"]
+    assert figure == known | {"value": figure["value"], "source": "blended"}
+    assert figure["value"] < 0.4
+
+
+async def test_a_request_that_no_node_was_found_for_is_explained(rig: Rig) -> None:
+    with pytest.raises(UnknownModel):
+        rig.dispatcher.place(RequestShape("gpt", "code"), "lost", 0.2)
+    (attempt,) = (await rig.get("/decisions/lost"))["attempts"]
+    assert attempt["refusal"] == {
+        "error": "UnknownModel",
+        "sentence": "no node of this fleet serves the model 'gpt'",
+    }
+    assert {attempt[key] for key in ("node", "pool", "reason", "ending", "status", "e2e_ms")} == {None}
+    assert (attempt["attempt"], attempt["model"], attempt["acceptance"]) == (1, "gpt", [])
+    assert [(c["node"], c["chosen"], c["reason"]) for c in attempt["candidates"]] == [
+        ("s", False, "wrong_model"),
+        ("t", False, "wrong_model"),
+    ]
+    assert (await rig.get("/decisions"))["decisions"] == []
 
 
 async def test_an_unknown_request_is_not_found(rig: Rig) -> None:

@@ -13,7 +13,7 @@ from slipstream.admin.query import DEFAULT_LIMIT, DecisionQuery
 from slipstream.admin.view import advice_view, attempt_view, decision_view, fleet_view
 from slipstream.core.advice import Advice, AdviceCode
 from slipstream.core.dispatch import DECISIONS_REMEMBERED, Dispatcher
-from slipstream.core.policy import Candidate
+from slipstream.core.policy import AcceptanceFigure, Candidate
 from slipstream.core.summary import category_summaries, node_summaries
 from slipstream.telemetry import FleetCollector, Instruments
 
@@ -58,10 +58,10 @@ def test_every_parameter_and_key_of_decisions_has_a_row(dispatcher: Dispatcher) 
     assert f"{DEFAULT_LIMIT} unless given, at most {DECISIONS_REMEMBERED}" in parameters
     decision = decision_view(placement, 0.5)
     assert entries(keys) == decision.keys()
-    attempt = attempt_view(placement, dispatcher.candidates(placement), 0.5)
+    attempt = attempt_view(placement, dispatcher.candidates(placement), dispatcher.acceptance(placement), 0.5)
     added = SECTIONS["/decisions/{request_id}"]
     assert entries(added) == attempt.keys() - decision.keys()
-    assert [key for key in Candidate._fields if f"`{key}`" not in added] == []
+    assert [key for key in (*Candidate._fields, *AcceptanceFigure._fields) if f"`{key}`" not in added] == []
 
 
 def test_every_code_and_key_of_advice_is_told() -> None:

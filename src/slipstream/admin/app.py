@@ -57,7 +57,7 @@ class Admin:
 
     async def _decisions(self, request: web.Request) -> web.Response:
         try:
-            query = read_query(request.query)
+            query = read_query(request.query, self.collector.categories)
         except ValueError as error:
             return _problem(400, str(error))
         now = self.clock()
@@ -66,11 +66,12 @@ class Admin:
 
     async def _decision(self, request: web.Request) -> web.Response:
         request_id = request.match_info["request_id"]
-        placements = self.dispatcher.find(request_id)
-        if not placements:
+        dispatcher = self.dispatcher
+        found = dispatcher.find(request_id)
+        if not found:
             return _problem(404, f"no decision on a request {request_id!r} is remembered; the last 10,000 are")
         now = self.clock()
-        attempts = [attempt_view(one, self.dispatcher.candidates(one), now) for one in placements]
+        attempts = [attempt_view(one, dispatcher.candidates(one), dispatcher.acceptance(one), now) for one in found]
         return _json({"request_id": request_id, "attempts": attempts})
 
     async def _advice(self, _request: web.Request) -> web.Response:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from slipstream.core.dispatch import DECISIONS_REMEMBERED, Placement
@@ -31,8 +31,8 @@ class DecisionQuery(NamedTuple):
         )
 
 
-def read_query(parameters: Mapping[str, str]) -> DecisionQuery:
-    """Raises ``ValueError`` with a sentence that says what is allowed."""
+def read_query(parameters: Mapping[str, str], categories: Sequence[str]) -> DecisionQuery:
+    """``categories`` are all there can be. Raises ``ValueError`` with a sentence that says what is allowed."""
     for name in parameters:
         if name not in DecisionQuery._fields:
             near = difflib.get_close_matches(name, DecisionQuery._fields, n=1)
@@ -40,7 +40,7 @@ def read_query(parameters: Mapping[str, str]) -> DecisionQuery:
             raise ValueError(f"there is no parameter {name!r}: use {', '.join(DecisionQuery._fields)}{hint}")
     return DecisionQuery(
         limit=_limit(parameters.get("limit", str(DEFAULT_LIMIT))),
-        category=parameters.get("category"),
+        category=_category(parameters["category"], categories) if "category" in parameters else None,
         reason=_reason(parameters["reason"]) if "reason" in parameters else None,
         node=parameters.get("node"),
     )
@@ -51,6 +51,12 @@ def _limit(text: str) -> int:
     if not 1 <= limit <= DECISIONS_REMEMBERED:
         raise ValueError(f"limit is {text!r}, but must be a whole number from 1 to {DECISIONS_REMEMBERED}")
     return limit
+
+
+def _category(text: str, categories: Sequence[str]) -> str:
+    if text not in categories:
+        raise ValueError(f"category is {text!r}, but must be one of {', '.join(categories)}")
+    return text
 
 
 def _reason(text: str) -> Reason:

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from slipstream.core.advice import Advice
-from slipstream.core.dispatch import Placement
-from slipstream.core.policy import Candidate
+from slipstream.core.dispatch import Placement, Refusal
+from slipstream.core.policy import AcceptanceFigure, Candidate
 from slipstream.core.summary import CategorySummary, NodeSummary
 
 __all__ = ["advice_view", "attempt_view", "decision_view", "fleet_view"]
@@ -78,13 +78,18 @@ def _category(category: CategorySummary) -> Json:
     }
 
 
-def decision_view(placement: Placement, now: float) -> Json:
-    """One attempt: where it went, why, and what came of it. What came of it is ``None`` while it runs."""
-    decision, shape, outcome = placement.decision, placement.shape, placement.outcome
+def decision_view(attempt: Placement | Refusal, now: float) -> Json:
+    """One attempt: where it went, why, and what came of it. What came of it is ``None`` while it runs; of a refused
+    one, as is where it went and why.
+    """
+    decision, shape = attempt.decision, attempt.shape
+    placed = not isinstance(attempt, Refusal)
+    outcome = attempt.outcome if isinstance(attempt, Placement) else None
     latency = outcome.latency if outcome is not None else None
     sample = outcome.sample if outcome is not None else None
     return {
-        "request_id": placement.request_id,
+        "request_id": attempt.request_id,
+        "attempt": attempt.attempt,
         "age_s": now - decision.at,
         "model": shape.model,
         "category": shape.category,
@@ -92,9 +97,9 @@ def decision_view(placement: Placement, now: float) -> Json:
         "sequences": shape.sequences,
         "output_limit": shape.output_limit,
         "streamed": shape.streamed,
-        "node": decision.node,
-        "pool": decision.pool,
-        "reason": decision.reason,
+        "node": decision.node if placed else None,
+        "pool": decision.pool if placed else None,
+        "reason": decision.reason if placed else None,
         "ending": outcome.ending if outcome is not None else None,
         "status": outcome.status if outcome is not None else None,
         "ttft_ms": _ms(latency.ttft_s) if latency is not None else None,
@@ -107,12 +112,22 @@ def decision_view(placement: Placement, now: float) -> Json:
     }
 
 
-def attempt_view(placement: Placement, candidates: Sequence[Candidate] | None, now: float) -> Json:
-    """One attempt and every node as it was seen then; ``candidates`` is ``None`` when that was too long ago to tell."""
+def attempt_view(
+    attempt: Placement | Refusal,
+    candidates: Sequence[Candidate] | None,
+    acceptance: Sequence[AcceptanceFigure] | None,
+    now: float,
+) -> Json:
+    """One attempt, every node as it was seen then and acceptance as it was known; ``candidates`` and ``acceptance`` are
+    ``None`` when that was too long ago to tell.
+    """
+    refused = {"error": attempt.error, "sentence": attempt.sentence} if isinstance(attempt, Refusal) else None
     return {
-        **decision_view(placement, now),
-        "fleet_version": placement.decision.fleet_version,
-        "draw": placement.decision.draw,
+        **decision_view(attempt, now),
+        "refusal": refused,
+        "fleet_version": attempt.decision.fleet_version,
+        "draw": attempt.decision.draw,
+        "acceptance": None if acceptance is None else [figure._asdict() for figure in acceptance],
         "candidates": None if candidates is None else [candidate._asdict() for candidate in candidates],
     }
 

@@ -15,8 +15,8 @@ __all__ = ["FleetCollector"]
 class FleetCollector:
     """Where snapshots come from.
 
-    ``categories`` are those shown. ``clock`` is the fleet's, in seconds; ``loop_lag_s`` says how late the event loop
-    runs, ``None`` while that is unknown.
+    ``categories`` are those shown, all that are configured. ``clock`` is the fleet's, in seconds; ``loop_lag_s`` says
+    how late the event loop runs, ``None`` while that is unknown.
     """
 
     def __init__(
@@ -29,7 +29,7 @@ class FleetCollector:
     ) -> None:
         self._dispatcher = dispatcher
         self._instruments = instruments
-        self._categories = categories
+        self.categories = categories
         self._clock = clock
         self._loop_lag_s = loop_lag_s
 
@@ -38,7 +38,7 @@ class FleetCollector:
         dispatcher, instruments = self._dispatcher, self._instruments
         return Snapshot(
             nodes=node_summaries(dispatcher, self._clock()),
-            categories=category_summaries(dispatcher, self._categories),
+            categories=category_summaries(dispatcher, self.categories),
             endings=dict(dispatcher.endings),
             rejections=dict(instruments.rejections),
             latencies=dict(instruments.by_pool_and_category),
