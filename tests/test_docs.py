@@ -172,7 +172,7 @@ def test_tables_that_pages_show_have_the_columns_that_are_printed() -> None:
 
 def test_reasons_are_counted_in_pages_as_they_are_in_tables() -> None:
     requests = {"by_pool": {"standard": 3}, "by_reason": {"saturated": 3}}
-    unknown = dict.fromkeys(("alpha", "interval", "tau", "drafted", "accepted"))
+    unknown = dict.fromkeys(("alpha", "tau", "tokens_per_step", "drafted", "accepted"))
     row = category_table([{"name": "code", "evidence_requests": 0, "requests": requests, **unknown}])
     (cell,) = row.columns[-1].cells
     texts = [text for page in PAGES for language, _, text in fences(page) if language == "text"]

@@ -36,6 +36,7 @@ CATEGORY: dict[str, Any] = {
     "alpha": 0.66,
     "interval": (0.41, 0.82),
     "tau": 2.57,
+    "tokens_per_step": 1.52,
     "drafted": 179,
     "accepted": 71,
     "evidence_requests": 9,

@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from rich.console import Console, ConsoleOptions, RenderResult
 from rich.markup import escape
+from rich.measure import Measurement
 from rich.table import Table
+from rich.text import Text
 
 __all__ = ["candidate_table", "category_table", "node_table", "number", "share"]
 
@@ -29,10 +32,29 @@ def share(value: float | None) -> str:
     return "–" if value is None else f"{value:.0%}"
 
 
+class _Name:
+    """A node's name on one line, shortened in the middle where it does not fit: fleets number their nodes at the end,
+    and say at the start what they are.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __rich_console__(self, _console: Console, options: ConsoleOptions) -> RenderResult:
+        name, width = self._name, options.max_width
+        if len(name) > width:
+            tail = width // 2
+            name = f"{name[: width - tail - 1]}…{name[len(name) - tail :]}"
+        yield Text(name, no_wrap=True, overflow="crop")
+
+    def __rich_measure__(self, _console: Console, options: ConsoleOptions) -> Measurement:
+        return Measurement(min(3, len(self._name)), len(self._name)).with_maximum(options.max_width)
+
+
 def node_table(nodes: Iterable[dict[str, Any]]) -> Table:
     """One row a node."""
     table = _table("Nodes")
-    table.add_column("node", overflow="ellipsis")  # the only one that gives way
+    table.add_column("node")  # the only one that gives way
     for name in ("pool", "state"):
         table.add_column(name, no_wrap=True)
     for name in ("busy", "left", "alpha", "K", "tau", "draft", "accept", "sat."):
@@ -40,7 +62,7 @@ def node_table(nodes: Iterable[dict[str, Any]]) -> Table:
     for node in nodes:
         ceiling = node["ceiling"] if node["ceiling"] is not None else node["limit"]
         table.add_row(
-            escape(node["name"]),
+            _Name(node["name"]),
             _POOLS.get(node["pool"], node["pool"]),
             f"[{_STATE_STYLES.get(node['state'], 'red')}]{node['state']}[/]",
             f"{number(node['occupancy'])}/{number(ceiling)}",
@@ -59,19 +81,18 @@ def category_table(categories: Iterable[dict[str, Any]]) -> Table:
     """One row a category that has had requests or evidence."""
     table = _table("Categories")
     table.add_column("category", no_wrap=True)
-    for name in ("alpha", "95 %", "tau", "draft", "accept", "spec", "std"):
+    for name in ("alpha", "tau", "tok/step", "draft", "accept", "spec", "std"):
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("why", overflow="fold")
     for category in categories:
         requests = category["requests"]
         if not requests["by_pool"] and not category["evidence_requests"]:
             continue
-        interval = category["interval"]
         table.add_row(
             escape(category["name"]),
             number(category["alpha"], 2),
-            "–" if interval is None else f"{interval[0]:.2f}–{interval[1]:.2f}",
             number(category["tau"], 2),
+            number(category["tokens_per_step"], 2),
             number(category["drafted"]),
             number(category["accepted"]),
             number(requests["by_pool"].get("speculative", 0)),
@@ -81,21 +102,22 @@ def category_table(categories: Iterable[dict[str, Any]]) -> Table:
     return table
 
 
-def candidate_table(candidates: Iterable[dict[str, Any]]) -> Table:
-    """One row a node, as a decision saw it."""
+def candidate_table(candidates: Iterable[dict[str, Any]], *, refused: bool = False) -> Table:
+    """One row a node, as a decision saw it. ``refused``: there was no node for the request."""
     table = _table("Candidates")
     table.add_column("", no_wrap=True)
-    table.add_column("node", overflow="ellipsis")
+    table.add_column("node")
     table.add_column("pool", no_wrap=True)
     table.add_column("busy", justify="right", no_wrap=True)
     table.add_column("load", justify="right", no_wrap=True)
     table.add_column("why")
+    open_to_it = "no room for it" if refused else "could have served too"
     for candidate in candidates:
         chosen = candidate["chosen"]
-        why = candidate["reason"] or "could have served too"
+        why = candidate["reason"] or open_to_it
         table.add_row(
             "→" if chosen else "",
-            escape(candidate["node"]),
+            _Name(candidate["node"]),
             _POOLS.get(candidate["pool"], candidate["pool"]),
             number(candidate["occupancy"]),
             share(candidate["load"]),
