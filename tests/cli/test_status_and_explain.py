@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -14,18 +15,21 @@ from typing import Any
 import pytest
 import typer
 from aiohttp import web
+from rich.console import Console
 from typer.testing import CliRunner
 
 from fleets import dispatcher_of, fleet_of, report, shape, speculative, standard
 from slipstream.admin import Admin, serve_admin
-from slipstream.cli.explain import explain
+from slipstream.cli.explain import attempt_report, explain
 from slipstream.cli.status import status
 from slipstream.cli.tables import number, share
 from slipstream.core.acceptance import SpeculationSample
 from slipstream.core.dispatch import Dispatcher
-from slipstream.core.errors import EngineUnreachable
+from slipstream.core.errors import AllFull, EngineUnreachable, UnknownModel
 from slipstream.core.latency import Latency
 from slipstream.core.outcome import Ending, Outcome
+from slipstream.core.policy import ThresholdSettings
+from slipstream.core.request import RequestShape
 from slipstream.telemetry import FleetCollector, Instruments
 
 NOW = 0.5
@@ -79,7 +83,13 @@ async def test_status_shows_nodes_and_categories_within_80_columns(rig: Rig) -> 
     assert "3.40" in output
     assert "math" not in output
     assert LONG not in output
-    assert LONG[:12] in output
+    (row,) = (line for line in output.splitlines() if line.startswith(LONG[:8]))
+    head, tail = row.split(maxsplit=1)[0].split("…")
+    assert LONG.startswith(head)
+    assert LONG.endswith(tail)
+    assert len(tail) >= 8
+    assert "tok/step" in output
+    assert re.search(r"^code +0\.\d\d +3\.40 +3\.40 +300 +180 ", output, re.MULTILINE)
 
 
 async def test_status_says_what_is_wrong_with_a_node_and_that_nothing_came_yet(rig: Rig) -> None:
@@ -149,6 +159,97 @@ async def test_explain_shows_every_attempt_and_one_that_runs_still(rig: Rig) -> 
     _, output, _ = await run("explain", "twice", "--url", rig.url)
     assert "unreachable" in output
     assert "still running" in output
+    assert "twice, request 1 of 2 with this id, 0 s ago" in output
+    assert "twice, request 2 of 2 with this id, 0 s ago" in output
+
+
+async def test_explain_numbers_the_attempts_of_a_request(rig: Rig) -> None:
+    rig.serve("again", outcome=Outcome(Ending.UNREACHABLE))
+    rig.dispatcher.settle(rig.dispatcher.place(shape(), "again", 0.3, frozenset({"spec-0"})), ANSWERED, 0.4)
+    _, output, _ = await run("explain", "again", "--url", rig.url)
+    assert "again, attempt 1 of 2, 0 s ago" in output
+    assert "again, attempt 2 of 2, 0 s ago" in output
+    assert "with this id" not in output
+
+
+async def test_explain_shows_why_a_request_was_refused(rig: Rig) -> None:
+    with pytest.raises(UnknownModel):
+        rig.dispatcher.place(RequestShape("gpt", "code"), "lost", 0.2)
+    code, output, _ = await run("explain", "lost", "--url", rig.url)
+    assert code == 0
+    assert "refused, because no node of this fleet serves the model 'gpt'" in output
+    assert output.count("wrong_model") == 2
+    assert "→" not in output
+
+
+async def test_explain_shows_the_figure_behind_below_floor(rig: Rig) -> None:
+    rig.serve("low", "chat")
+    rig.serve("high", "code")
+    _, low, _ = await run("explain", "low", "--url", rig.url)
+    _, high, _ = await run("explain", "high", "--url", rig.url)
+    assert "chat with draft-k4: alpha 0.5 (prior), not above the floor 0.6\n" in low
+    assert "code with draft-k4: alpha 0.75 (prior), above the floor 0.6\n" in high
+
+
+@pytest.mark.parametrize(
+    ("seconds", "written"),
+    [
+        (0.02037, "20.4 ms"),
+        (0.02, "20 ms"),
+        (0.1004, "100 ms"),
+        (9.9994, "9999 ms"),
+        (10.45, "10.4 s"),
+        (1234.5, "1234.5 s"),
+    ],
+)
+async def test_explain_writes_durations_with_a_fixed_point(rig: Rig, seconds: float, written: str) -> None:
+    rig.serve("slow", outcome=Outcome(Ending.COMPLETED, 200, Latency(None, None, seconds)))
+    _, output, _ = await run("explain", "slow", "--url", rig.url)
+    assert f"E2E {written}" in output
+
+
+async def test_explain_says_when_nodes_and_acceptance_of_then_are_forgotten(rig: Rig) -> None:
+    rig.serve("old", "chat")
+    state = rig.dispatcher.fleet.node("spec-0")
+    assert state is not None
+    for _ in range(21_000):
+        rig.dispatcher.fleet.admit("spec-0", 1, "code", 0.3)
+        rig.dispatcher.fleet.release(state, 1, "code", 0.3)
+    _, output, _ = await run("explain", "old", "--url", rig.url)
+    assert "because below_floor" in output
+    assert "how other nodes looked then is no longer known" in output
+    assert "floor 0.6" not in output
+
+
+async def test_explain_does_not_invent_acceptance_that_is_unknown(rig: Rig) -> None:
+    rig.serve("wanted")
+    (attempt,) = json.loads((await run("explain", "--json", "wanted", "--url", rig.url))[1])["attempts"]
+    attempt["acceptance"][0]["value"] = None
+    console = Console(width=80)
+    with console.capture() as printed:
+        console.print(attempt_report(attempt, ""))
+    assert "code with draft-k4: alpha unknown, floor 0.6\n" in re.sub(" +\n", "\n", printed.get())
+
+
+async def test_explain_says_of_a_refused_request_that_it_did_not_fit(rig: Rig) -> None:
+    rig.dispatcher.policy.settings = ThresholdSettings(fallback=False)
+    rig.dispatcher.fleet.admit(LONG, 1, "chat", 0.1)
+    with pytest.raises(AllFull):
+        rig.dispatcher.place(shape("chat", sequences=256), "wide", 0.2)
+    _, output, _ = await run("explain", "wide", "--url", rig.url)
+    assert "at its limit" in output
+    assert "no room for it" in output
+    assert "below_floor" in output
+
+
+async def test_explain_tells_long_names_of_nodes_apart(rig: Rig) -> None:
+    other = LONG.removesuffix("0") + "1"
+    rig.dispatcher.fleet.add(standard(other), 0.1)
+    rig.serve("wanted", "chat")
+    _, output, _ = await run("explain", "wanted", "--url", rig.url)
+    assert [line for line in output.splitlines() if len(line) > 80] == []
+    names = {word for line in output.splitlines() for word in line.split() if word.startswith(LONG[:8]) and "…" in word}
+    assert {name[-1] for name in names} == {"0", "1"}
 
 
 async def test_explain_as_json_is_what_the_admin_says(rig: Rig) -> None:

@@ -31,22 +31,60 @@ def explain(
         print(json.dumps(answer, indent=2))
         return
     console = Console()
-    for attempt in answer["attempts"]:
-        console.print(attempt_report(attempt))
+    for attempt, which in zip(answer["attempts"], _numbering(answer["attempts"]), strict=True):
+        console.print(attempt_report(attempt, which))
 
 
-def attempt_report(attempt: dict[str, Any]) -> RenderableType:
-    """One attempt of the admin API's ``/decisions/{request_id}`` as text and a table."""
+def attempt_report(attempt: dict[str, Any], which: str) -> RenderableType:
+    """One attempt of the admin API's ``/decisions/{request_id}`` as text and a table.
+
+    ``which`` tells it from others under the same id; empty when there are none.
+    """
     candidates = attempt["candidates"]
     return Group(
-        Text.assemble((attempt["request_id"], "bold"), f", {number(attempt['age_s'])} s ago: {_request(attempt)}"),
-        Text.assemble("to ", (attempt["node"], "bold"), f" ({attempt['pool']}), because ", (attempt["reason"], "bold")),
-        Text(_outcome(attempt)),
+        Text.assemble(
+            (attempt["request_id"], "bold"), f"{which}, {number(attempt['age_s'])} s ago: {_request(attempt)}"
+        ),
+        *_verdict(attempt),
+        *(Text(_acceptance(attempt["category"], figure)) for figure in attempt["acceptance"] or ()),
         Text("how other nodes looked then is no longer known", "dim")
         if candidates is None
-        else candidate_table(candidates),
+        else candidate_table(candidates, refused=attempt["refusal"] is not None),
         Text(""),
     )
+
+
+def _numbering(attempts: list[dict[str, Any]]) -> list[str]:
+    """Which request under this id, and which attempt of it. A number that does not go up starts another request."""
+    requests: list[list[int]] = []
+    for attempt in attempts:
+        number_of = attempt["attempt"]
+        if not requests or number_of <= requests[-1][-1]:
+            requests.append([])
+        requests[-1].append(number_of)
+    named = []
+    for place, numbers in enumerate(requests, start=1):
+        request = f", request {place} of {len(requests)} with this id" if len(requests) > 1 else ""
+        last = numbers[-1]
+        named += [request + (f", attempt {number_of} of {last}" if last > 1 else "") for number_of in numbers]
+    return named
+
+
+def _verdict(attempt: dict[str, Any]) -> list[Text]:
+    refusal = attempt["refusal"]
+    if refusal is not None:
+        return [Text.assemble("refused, because ", (refusal["sentence"], "bold"))]
+    node, reason = (attempt["node"], "bold"), (attempt["reason"], "bold")
+    return [Text.assemble("to ", node, f" ({attempt['pool']}), because ", reason), Text(_outcome(attempt))]
+
+
+def _acceptance(category: str, figure: dict[str, Any]) -> str:
+    name, value, floor = figure["measure"].replace("_", " "), figure["value"], figure["floor"]
+    found = f"{category} with {figure['speculator']}: {name}"
+    if value is None:
+        return f"{found} unknown, floor {floor:g}"
+    side = "above" if value > floor else "not above"
+    return f"{found} {value:.3g} ({figure['source']}), {side} the floor {floor:g}"
 
 
 def _request(attempt: dict[str, Any]) -> str:
@@ -69,14 +107,17 @@ def _outcome(attempt: dict[str, Any]) -> str:
     parts = [attempt["ending"].replace("_", " ")]
     if attempt["status"] is not None:
         parts.append(f"status {attempt['status']}")
-    for key, name, unit in (
-        ("ttft_ms", "TTFT", " ms"),
-        ("tpot_ms", "TPOT", " ms"),
-        ("e2e_ms", "E2E", " ms"),
-        ("output_tokens", "output tokens", ""),
-    ):
+    for key, name in (("ttft_ms", "TTFT"), ("tpot_ms", "TPOT"), ("e2e_ms", "E2E")):
         if attempt[key] is not None:
-            parts.append(f"{name} {attempt[key]:.4g}{unit}")
+            parts.append(f"{name} {_duration(attempt[key])}")
+    if attempt["output_tokens"] is not None:
+        parts.append(f"output tokens {attempt['output_tokens']}")
     if attempt["drafted"]:
         parts.append(f"{attempt['accepted']} of {attempt['drafted']} draft tokens accepted")
     return ", ".join(parts)
+
+
+def _duration(milliseconds: float) -> str:
+    if milliseconds >= 10_000:
+        return f"{milliseconds / 1e3:.1f} s"
+    return f"{milliseconds:.0f} ms" if milliseconds >= 100 else f"{round(milliseconds, 1):g} ms"
