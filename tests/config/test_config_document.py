@@ -83,6 +83,46 @@ def test_what_can_not_be_read_is_one_sentence(text: str) -> None:
     assert problem.allowed == "valid YAML"
 
 
+def test_merges_that_multiply_are_refused_and_not_followed() -> None:
+    merged = [f"a{i}: &a{i} {{<<: [{', '.join([f'*a{i - 1}'] * 9)}]}}" for i in range(1, 10)]
+    nested = [f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]" for i in range(1, 10)]
+    for lines in (merged, [*nested, "b: {<<: *a9}"]):
+        with pytest.raises(ConfigError, match="more than 200000 keys and values, aliases followed"):
+            read_document("\n".join(["a0: &a0 {x: 1}", *lines]), "f.yaml")
+
+
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [
+        ("!!bool foo", "no bool"),
+        ("!!int ''", "no int"),
+        ("!!int foo", "no int"),
+        ("!!float ''", "no float"),
+        ("!!timestamp foo", "no timestamp"),
+        ("2024-99-99", "no timestamp"),
+        ("!!binary ä", "failed to convert"),
+        ("!own x", "constructor"),
+        ("0x" + "f" * 5000, "more than 1000 characters"),
+        ("1" + ":59" * 5000, "more than 1000 characters"),
+        ("0x" + "f" * 500, "a number too large"),
+        ('"\\ud800"', "half a surrogate pair"),
+        ('{"\\udfff": 1}', "half a surrogate pair"),
+    ],
+)
+def test_a_scalar_that_is_not_what_it_says_has_its_line_and_key(value: str, reason: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        read_document(f"a: 1\nb:\n  c: {value}\n", "f.yaml")
+    (problem,) = caught.value.problems
+    assert (problem.line, problem.key) == (3, "b.c")
+    assert reason in problem.found
+
+
+@pytest.mark.parametrize("text", ['"\\U00110000"', '"\\UFFFFFFFF"', f"%YAML 1.{'9' * 5000}\n--- 1"])
+def test_numbers_out_of_range_in_the_syntax_are_one_sentence(text: str) -> None:
+    with pytest.raises(ConfigError, match=r"f\.yaml:1: found text that can not be read"):
+        read_document(text, "f.yaml")
+
+
 @given(st.text(max_size=200))
 def test_no_text_raises_anything_but_a_config_error(text: str) -> None:
     try:

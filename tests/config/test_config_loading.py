@@ -332,3 +332,58 @@ def test_values_of_the_wrong_kind_never_break_the_checks(value: str) -> None:
     node_keys = ("name", "url", "pool", "ceiling", "api_key", "models")
     text = "\n".join([*(f"{key}: {value}" for key in sections), node(**dict.fromkeys(node_keys, value))])
     assert len(problems_of(text)) >= 3
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        "a..b",
+        ".",
+        "a" * 300,
+        "a" * 64 + ".b",
+        "ab." * 90 + "c",
+        "-a",
+        "a-",
+        "1.2.3.999",
+        "bücher",
+        "[::g]",
+        r"a\0b",
+        r"\ud800",
+    ],
+)
+def test_a_host_that_can_not_be_looked_up_is_refused(host: str) -> None:
+    for text in (
+        f'nodes: [{{name: a, url: "http://{host}:80", pool: standard}}]',
+        f'{NODES}gateway: {{listen: "{host}:1"}}',
+    ):
+        assert problems_of(text)
+
+
+@pytest.mark.parametrize(
+    "host", ["a", "node_1.zone-b.example.", "10.0.0.1", "[::1]", "xn--bcher-kva.example", "A1.b2c"]
+)
+def test_a_host_that_can_be_looked_up_is_taken(host: str) -> None:
+    config = parse(
+        f'nodes: [{{name: a, url: "http://{host}:80", pool: standard}}]\ngateway: {{listen: "{host}:1"}}', "f"
+    )
+    assert config.gateway.address == (host.strip("[]"), 1)
+    assert config.nodes[0].url == f"http://{host.lower()}:80"
+
+
+def test_a_port_is_written_in_ascii_digits() -> None:
+    assert "port 0 to 65535" in problem_of(NODES + 'gateway: {listen: "0.0.0.0:٣٣"}')
+    assert "allowed: an address" in problem_of('nodes: [{name: a, url: "http://h:٣٣", pool: standard}]')
+
+
+@pytest.mark.parametrize(
+    ("section", "allowed"),
+    [
+        ("pools: {speculative: {ceiling: 0xfffff}}", "at most 1000000"),
+        ("pools: {speculative: {short_output_tokens: 1000001}}", "at most 1000000"),
+        ("gateway: {max_body_bytes: 1099511627777}", "at most 1099511627776"),
+        ("gateway: {max_header_bytes: 1073741825}", "at most 1073741824"),
+        ("gateway: {timeouts: {idle_s: 1.0e+300}}", "at most 1000000000"),
+    ],
+)
+def test_numbers_have_an_upper_end_that_is_written_out(section: str, allowed: str) -> None:
+    assert problem_of(NODES + section).endswith(f"allowed: {allowed}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 
 import yaml
@@ -14,8 +15,15 @@ Path = tuple[str | int, ...]
 """Where a value stands: ``("nodes", 1, "pool")``."""
 
 _MERGE = "tag:yaml.org,2002:merge"
-MAX_VALUES = 200_000
-"""More values than any fleet needs; a file whose aliases multiply past it is refused before it fills the memory."""
+_TEXT = "tag:yaml.org,2002:str"
+MAX_VISITS = 200_000
+"""More keys and values than any fleet needs. Aliases and merges count each time that they are followed, so a file that
+multiplies itself is refused before it fills the memory or takes for ever."""
+
+MAX_NUMBER_LENGTH = 1_000
+"""Longest scalar, in characters, that is read as anything but text: reading a number takes time quadratic in it."""
+
+_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +58,7 @@ def read_document(text: str, file: str) -> tuple[Document, list[ConfigProblem]]:
     """
     try:
         loader = yaml.SafeLoader(text)
-        root = loader.get_single_node()
+        root = _root(loader)
         if root is None:
             return Document(file, {}, {(): 1}), []
         reading = _Reading(loader, file)
@@ -58,6 +66,14 @@ def read_document(text: str, file: str) -> tuple[Document, list[ConfigProblem]]:
     except (yaml.YAMLError, RecursionError) as error:
         raise ConfigError((_unreadable(file, error),)) from error
     return Document(file, data, reading.lines), reading.problems
+
+
+def _root(loader: yaml.SafeLoader) -> yaml.Node | None:
+    try:
+        root: yaml.Node | None = loader.get_single_node()
+    except (ValueError, OverflowError) as error:  # an escape beyond Unicode, a version number without end
+        raise yaml.MarkedYAMLError(problem="a number out of range", problem_mark=loader.get_mark()) from error
+    return root
 
 
 def _unreadable(file: str, error: yaml.YAMLError | RecursionError) -> ConfigProblem:
@@ -78,37 +94,59 @@ class _Reading:
     file: str
     lines: dict[Path, int] = field(default_factory=dict)
     problems: list[ConfigProblem] = field(default_factory=list)
+    visits: int = 0
+
+    def visit(self, node: yaml.Node) -> None:
+        self.visits += 1
+        if self.visits > MAX_VISITS:
+            problem = f"more than {MAX_VISITS} keys and values, aliases followed"
+            raise yaml.MarkedYAMLError(problem=problem, problem_mark=node.start_mark)
 
     def value(self, node: yaml.Node, path: Path) -> object:
+        self.visit(node)
         self.lines[path] = node.start_mark.line + 1
-        if len(self.lines) > MAX_VALUES:
-            raise yaml.MarkedYAMLError(problem=f"more than {MAX_VALUES} values", problem_mark=node.start_mark)
         if isinstance(node, yaml.MappingNode) and node.tag == "tag:yaml.org,2002:map":
             return self.mapping(node, path)
         if isinstance(node, yaml.SequenceNode) and node.tag == "tag:yaml.org,2002:seq":
             return [self.value(entry, (*path, index)) for index, entry in enumerate(node.value)]
         if isinstance(node, yaml.CollectionNode):
-            raise yaml.MarkedYAMLError(problem=f"the tag {node.tag}", problem_mark=node.start_mark)
-        return self.scalar(node)
+            raise yaml.MarkedYAMLError(problem=f"the tag {node.tag!r}", problem_mark=node.start_mark)
+        return self.scalar(node, path)
 
-    def scalar(self, node: yaml.Node) -> object:
+    def scalar(self, node: yaml.Node, path: Path) -> object:
+        """A scalar's value. Raises ConfigError with its place when it is not what its tag or its form says."""
+        if node.tag != _TEXT and len(node.value) > MAX_NUMBER_LENGTH:
+            raise self.unusable(node, path, f"more than {MAX_NUMBER_LENGTH} characters that are no text")
         try:
-            return self.loader.construct_object(node)
-        except ValueError as error:  # a date that does not exist
-            raise yaml.MarkedYAMLError(problem=str(error), problem_mark=node.start_mark) from error
+            found: object = self.loader.construct_object(node)
+        except (ValueError, TypeError, OverflowError, LookupError, AttributeError) as error:
+            # PyYAML trusts that a scalar fits its tag: each kind that does not fails in its own way.
+            raise self.unusable(node, path, f"no {node.tag.rpartition(':')[2]}") from error
+        except yaml.MarkedYAMLError as error:
+            raise self.unusable(node, path, error.problem or str(error)) from error
+        if isinstance(found, int) and found.bit_length() >= 64:
+            raise self.unusable(node, path, "a number too large")
+        if isinstance(found, str) and _SURROGATE.search(found):
+            raise self.unusable(node, path, "half a surrogate pair, which is no character")
+        return found
+
+    def unusable(self, node: yaml.Node, path: Path, reason: str) -> ConfigError:
+        found = f"text that can not be read ({reason})"
+        return ConfigError((ConfigProblem(self.file, node.start_mark.line + 1, dotted(path), found, "valid YAML"),))
 
     def mapping(self, node: yaml.MappingNode, path: Path) -> dict[str, object]:
         data: dict[str, object] = {}
         own: dict[str, int] = {}
         for key_node, value_node in node.value:
+            self.visit(key_node)
             if key_node.tag == _MERGE:
-                for source in reversed(_merge_sources(value_node)):
+                for source in reversed(self.merge_sources(value_node)):
                     data |= self.mapping(source, path)
         for key_node, value_node in node.value:
             if key_node.tag == _MERGE:
                 continue
             line = key_node.start_mark.line + 1
-            key = None if isinstance(key_node, yaml.CollectionNode) else self.scalar(key_node)
+            key = None if isinstance(key_node, yaml.CollectionNode) else self.scalar(key_node, path)
             if not isinstance(key, str):
                 found = f"the key {key!r}" if key is not None else "a key that is no text"
                 self.problems.append(ConfigProblem(self.file, line, dotted(path), found, "text, in quotes"))
@@ -122,11 +160,11 @@ class _Reading:
             own[key] = self.lines[here] = line
         return data
 
-
-def _merge_sources(node: yaml.Node) -> list[yaml.MappingNode]:
-    """The mappings that a ``<<`` merges in; the first of several wins."""
-    if isinstance(node, yaml.MappingNode):
-        return [node]
-    if isinstance(node, yaml.SequenceNode):
-        return [source for entry in node.value for source in _merge_sources(entry)]
-    raise yaml.MarkedYAMLError(problem="a merge (<<) of something that is no mapping", problem_mark=node.start_mark)
+    def merge_sources(self, node: yaml.Node) -> list[yaml.MappingNode]:
+        """The mappings that a ``<<`` merges in; the first of several wins."""
+        self.visit(node)
+        if isinstance(node, yaml.MappingNode):
+            return [node]
+        if isinstance(node, yaml.SequenceNode):
+            return [source for entry in node.value for source in self.merge_sources(entry)]
+        raise yaml.MarkedYAMLError(problem="a merge (<<) of something that is no mapping", problem_mark=node.start_mark)

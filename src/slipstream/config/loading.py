@@ -15,6 +15,7 @@ from pydantic_core import ErrorDetails
 
 from slipstream.config.checks import check
 from slipstream.config.document import Document, Path, read_document
+from slipstream.config.files import read_text
 from slipstream.config.reference import keys
 from slipstream.config.schema import FleetConfig, Section
 from slipstream.core.errors import ConfigError, ConfigProblem
@@ -40,7 +41,7 @@ def load(path: str | FilePath) -> FleetConfig:
     """The configuration in a file. Raises ConfigError with every problem found."""
     file = FilePath(path)
     try:
-        text = file.read_text(encoding="utf-8")
+        text = read_text(file)
     except FileNotFoundError as error:
         allowed = "a file that is there: name yours with -c, or begin with a copy of examples/fleet.yaml"
         raise ConfigError((ConfigProblem(str(path), None, "", "no such file", allowed),)) from error
@@ -116,11 +117,11 @@ def _allowed(details: ErrorDetails) -> str:
         case "literal_error" | "enum":
             return f"one of {context['expected'].replace(' or ', ', ')}".replace("'", "")
         case "greater_than_equal":
-            return f"at least {context['ge']:g}"
+            return f"at least {context['ge']:.15g}"
         case "greater_than":
-            return f"more than {context['gt']:g}"
+            return f"more than {context['gt']:.15g}"
         case "less_than_equal":
-            return f"at most {context['le']:g}"
+            return f"at most {context['le']:.15g}"
         case "string_pattern_mismatch":
             return f"a name that matches {context['pattern']}"
         case "value_error":

@@ -71,7 +71,7 @@ def _kind(resolved: dict[str, Any], suffix: str) -> str:
 
 def _limits(resolved: dict[str, Any]) -> str:
     words = {"minimum": "at least", "exclusiveMinimum": "more than", "maximum": "at most"}
-    limits = [f"{word} {resolved[key]:g}" for key, word in words.items() if key in resolved]
+    limits = [f"{word} {resolved[key]:.15g}" for key, word in words.items() if key in resolved]
     return f", {', '.join(limits)}" if limits else ""
 
 

@@ -53,8 +53,8 @@ def _word(text: str) -> str:
 
 
 Share = Annotated[float, Field(ge=0, le=1)]
-Seconds = Annotated[float, Field(gt=0)]
-Count = Annotated[int, Field(ge=1)]
+Seconds = Annotated[float, Field(gt=0, le=1e9)]
+Count = Annotated[int, Field(ge=1, le=1_000_000)]
 PoolName = Annotated[Pool, Field(strict=False)]
 Listen = Annotated[str, AfterValidator(_listen)]
 NodeName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$")]
@@ -89,8 +89,10 @@ class Gateway(Section):
     """The data plane."""
 
     listen: Listen = Field(default="127.0.0.1:8080", description="Address that clients connect to.")
-    max_body_bytes: Count = Field(default=32 * 1024 * 1024, description="Largest request body; longer ones get 413.")
-    max_header_bytes: Annotated[int, Field(ge=1024)] = Field(
+    max_body_bytes: Annotated[int, Field(ge=1, le=2**40)] = Field(
+        default=32 * 1024 * 1024, description="Largest request body; longer ones get 413."
+    )
+    max_header_bytes: Annotated[int, Field(ge=1024, le=2**30)] = Field(
         default=32 * 1024, description="Most bytes of request line and headers together; more get 431."
     )
     retries: Annotated[int, Field(ge=0, le=10)] = Field(
@@ -142,10 +144,10 @@ class SpeculativePool(Section):
     tokens_per_step_floor: Annotated[float, Field(ge=1)] = Field(
         default=1.3, description="Tokens per step a category must exceed, for n-gram speculators."
     )
-    short_output_tokens: Annotated[int, Field(ge=0)] = Field(
+    short_output_tokens: Annotated[int, Field(ge=0, le=1_000_000)] = Field(
         default=64, description="A request limited to fewer output tokens is short and goes to the standard pool."
     )
-    hysteresis: Annotated[int, Field(ge=0)] = Field(
+    hysteresis: Annotated[int, Field(ge=0, le=1_000_000)] = Field(
         default=0, description="A saturated node stays saturated until its occupancy is below the ceiling minus this."
     )
 

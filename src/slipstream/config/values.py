@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
+from slipstream.config.files import read_text
+
 __all__ = [
     "Address",
     "clash",
@@ -19,7 +21,8 @@ __all__ = [
     "secret_from_file",
 ]
 
-_ADDRESS = re.compile(r"(?P<host>\[[0-9a-fA-F:.]+\]|[^\[\]:\s/]+):(?P<port>\d{1,5})")
+_ADDRESS = re.compile(r"(?P<host>\[[0-9a-fA-F:.]+\]|[^\[\]:\s/]+):(?P<port>[0-9]{1,5})")
+_LABEL = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?")
 _ANY = {"0.0.0.0", "::"}
 
 
@@ -33,9 +36,21 @@ class Address(NamedTuple):
 def parse_address(text: str) -> Address:
     """``host:port`` or ``[ipv6]:port``."""
     match = _ADDRESS.fullmatch(text)
-    if match is None or int(match["port"]) > 65535:
+    if match is None or int(match["port"]) > 65535 or not _is_host(match["host"].strip("[]")):
         raise ValueError('an address such as "127.0.0.1:8080" or "[::1]:8080", port 0 to 65535')
     return Address(match["host"].strip("[]"), int(match["port"]))
+
+
+def _is_host(host: str) -> bool:
+    """Whether a host can be looked up: an IP address, or a name of at most 253 characters (RFC 1123; and ``_``)."""
+    labels = host.removesuffix(".").split(".")
+    if ":" in host or labels[-1].isdigit():  # no name ends in a number
+        try:
+            ipaddress.ip_address(host)
+        except ValueError:
+            return False
+        return True
+    return len(host) <= 253 and all(_LABEL.fullmatch(label) for label in labels)
 
 
 def is_loopback(host: str) -> bool:
@@ -67,7 +82,7 @@ def node_url(text: str) -> str:
         raise ValueError(allowed + reason)
     if parts.username is not None or parts.password is not None:
         raise ValueError(f"{allowed}, without user or password (a node's key goes under api_key)")
-    if not parts.hostname or re.search(r"\s", text) or port == 0:
+    if re.search(r"[^!-~]", text) or not parts.hostname or not _is_host(parts.hostname) or port == 0:
         raise ValueError(allowed)
     if parts.path not in {"", "/"} or parts.query or parts.fragment:
         raise ValueError(f"{allowed}, without a path: the gateway adds /v1/… itself")
@@ -85,7 +100,7 @@ def secret_from_environment(name: str) -> str:
 def secret_from_file(path: str) -> str:
     """The secret in a file, without the line end that editors add."""
     try:
-        text = Path(path).read_text(encoding="utf-8")
+        text = read_text(Path(path))
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "not a text"
         raise ValueError(f"a file that can be read ({path}: {reason})") from None
