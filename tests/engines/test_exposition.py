@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from contextlib import suppress
 
 import pytest
 from hypothesis import given
@@ -12,7 +13,7 @@ from prometheus_client import CollectorRegistry, Gauge, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from slipstream.core.errors import EngineGarbage
-from slipstream.engines.exposition import check_page, samples, samples_by_label
+from slipstream.engines.exposition import MAX_LINE_BYTES, MAX_LINES, check_page, samples, samples_by_label
 
 NAMES = ("load", "load_total", "load_by_reason", "x:load", "other")
 VALUES = st.floats(width=32) | st.integers(0, 2**53).map(float)
@@ -97,6 +98,42 @@ def test_a_longer_name_before_the_wanted_one_is_passed_over() -> None:
 def test_a_label_value_that_looks_like_a_label_is_not_taken_for_one() -> None:
     page = b'accepted{model="a,position=\\"9\\"} ",position="0"} 4\naccepted{model="b",position="0"} 5\n'
     assert samples_by_label(page, b"accepted", b"position") == {b"0": 9.0}
+
+
+@pytest.mark.parametrize("labels", [b"a" * 16_000, b'a="' * 5_000, b"a =" * 5_000, b"{," * 8_000, b'a="\\' * 4_000])
+def test_a_label_block_that_is_none_costs_a_look_at_each_byte_and_no_more(labels: bytes) -> None:
+    """256 such lines fit in a page. With a search that begins anew at each byte they take minutes."""
+    line = b"accepted{" + labels + b"} 30\n"
+    assert samples_by_label(line * 256, b"accepted", b"position") == {}
+
+
+@given(st.binary(max_size=60), st.sampled_from((b"", b'position="1"', b'a="b",position="1"')))
+def test_no_label_block_raises_anything_but_garbage(noise: bytes, label: bytes) -> None:
+    with suppress(EngineGarbage):
+        samples_by_label(b"accepted{" + noise + label + b"} 30\n", b"accepted", b"position")
+
+
+@pytest.mark.parametrize("size", [MAX_LINE_BYTES + 1, 400_000])
+def test_a_wanted_line_that_is_too_long_is_garbage(size: int) -> None:
+    line = b"accepted{" + b"a" * (size - len(b"accepted{} 30")) + b"} 30\n"
+    with pytest.raises(EngineGarbage, match=f"a line of {size} bytes for the metric accepted"):
+        samples_by_label(line, b"accepted", b"position")
+
+
+def test_the_longest_line_that_may_be_is_read() -> None:
+    line = b'accepted{position="0",model="%s"} 30\n'
+    page = line % (b"a" * (MAX_LINE_BYTES + 1 - len(line % b"")))
+    assert samples_by_label(page, b"accepted", b"position") == {b"0": 30.0}
+
+
+def test_as_many_lines_of_a_metric_as_no_engine_has_are_garbage() -> None:
+    assert samples(b"running 1\n" * MAX_LINES + b"waiting 2\n", b"running") == [1.0] * MAX_LINES
+    with pytest.raises(EngineGarbage, match="more than 10000 lines of the metric running"):
+        samples(b"running 1\n" * (MAX_LINES + 1), b"running")
+
+
+def test_a_long_line_that_nobody_asked_for_is_passed_over() -> None:
+    assert samples(b"# HELP running " + b"a" * 400_000 + b"\nrunning 1\n", b"running") == [1.0]
 
 
 @pytest.mark.parametrize("line", [b"running \n", b"running{\n", b'running{a="b"}\n', b"running idle\n"])

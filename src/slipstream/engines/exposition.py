@@ -11,14 +11,18 @@ import re
 
 from slipstream.core.errors import EngineGarbage
 
-__all__ = ["check_page", "samples", "samples_by_label"]
+__all__ = ["MAX_LINES", "MAX_LINE_BYTES", "check_page", "samples", "samples_by_label"]
 
 _FIRST_LINE = re.compile(
     rb"\s*(?:#|[a-zA-Z_:][a-zA-Z0-9_:]*(?:\s*\{.*\}\s*|\s+)[-+0-9.eEaAnNiIfF]+(?:\s+-?\d+)?\s*$)", re.MULTILINE
 )
-_LABEL = re.compile(rb'([a-zA-Z_][a-zA-Z0-9_]*)\s*=\s*"((?:[^"\\]|\\.)*)"')
 _AFTER_NAME = b"{ \t"
 _SHOWN_BYTES = 60
+
+MAX_LINE_BYTES = 16 * 1024
+"""The longest line that is read; an engine's own have a few hundred bytes."""
+MAX_LINES = 10_000
+"""The most lines of one metric; an engine has one for each rank, model and position."""
 
 
 def check_page(page: bytes) -> None:
@@ -38,7 +42,8 @@ def samples(page: bytes, name: bytes) -> list[float]:
     """The values of all series of the metric ``name``, one per label set, in page order.
 
     Empty = the page does not have that metric. Values may be ``nan`` or infinite, as the engine wrote them. Raises
-    `EngineGarbage` for a line of this metric that has no number.
+    `EngineGarbage` for a line of this metric that has no number, a line of more than 16 KiB, or more than
+    10,000 lines.
     """
     return [value for _, value in _lines(page, name)]
 
@@ -49,11 +54,21 @@ def samples_by_label(page: bytes, name: bytes, label: bytes) -> dict[bytes, floa
     ``label`` values are taken as written, escapes included. Series without the label are left out. Raises as `samples`.
     """
     sums: dict[bytes, float] = {}
+    of_label = _label_pattern(label)
     for labels, value in _lines(page, name):
-        for key, of_label in _LABEL.findall(labels):
-            if key == label:
-                sums[of_label] = sums.get(of_label, 0.0) + value
+        if found := of_label.match(labels):
+            sums[found[1]] = sums.get(found[1], 0.0) + value
     return sums
+
+
+def _label_pattern(label: bytes) -> re.Pattern[bytes]:
+    """Matches a label block from its beginning up to ``label``, whose value is the group.
+
+    Nothing is given back once matched (``*+``), so the work is linear in the block whatever it holds.
+    """
+    rest = rb'\s*+=\s*+"(?:[^"\\]|\\.)*+"'
+    others = rb"(?:[{,\s]*+(?!%s\s*+=)[a-zA-Z_][a-zA-Z0-9_]*+%s)*+" % (label, rest)
+    return re.compile(others + rb'[{,\s]*+%s\s*+=\s*+"((?:[^"\\]|\\.)*+)"' % label)
 
 
 def _lines(page: bytes, name: bytes) -> list[tuple[bytes, float]]:
@@ -64,6 +79,10 @@ def _lines(page: bytes, name: bytes) -> list[tuple[bytes, float]]:
     while start >= 0 and page.startswith(name, start) and page[start + width : start + width + 1] in _AFTER_NAME:
         end = page.find(b"\n", start)
         end = len(page) if end < 0 else end
+        if end - start > MAX_LINE_BYTES:
+            raise EngineGarbage(f"a line of {end - start} bytes for the metric {name.decode()}")
+        if len(lines) == MAX_LINES:
+            raise EngineGarbage(f"more than {MAX_LINES} lines of the metric {name.decode()}")
         labels, _, figures = page[start + width : end].rpartition(b"}")
         try:
             # A time stamp may follow the value.
