@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from recorded_engine import recorded
 from slipstream.core.errors import EngineGarbage
 from slipstream.core.node import NodeReport, SpeculativeCounters, SpeculatorKind
 from slipstream.engines.catalogue import ENGINES, gauge_lag_s
-from slipstream.engines.engine import Engine, merged
+from slipstream.engines.engine import Engine, Page, merged
 
 VLLM = ENGINES["vllm"]
 LLAMACPP = ENGINES["llamacpp"]
@@ -137,6 +140,33 @@ def test_a_page_of_llamacpp_that_is_something_else_is_garbage(path: str, page: b
         _facts(LLAMACPP, path, page)
 
 
+NESTED = b'{"x":' * 100_000 + b"1" + b"}" * 100_000
+
+
+@pytest.mark.parametrize(("engine", "fact"), [(engine, fact) for engine in (VLLM, LLAMACPP) for fact in engine.facts])
+@pytest.mark.parametrize("page", [NESTED, b"[" * 100_000, b'{"data":[{"id":"\xff"}],"version":"\xff","total_slots":1}'])
+def test_a_page_of_facts_that_can_not_be_decoded_is_garbage(engine: Engine, fact: Page, page: bytes) -> None:
+    with pytest.raises(EngineGarbage, match="not "):
+        _facts(engine, fact.path, page.replace(b"1}", b'1,"build_info":"\xff"}'))
+
+
+@given(st.sampled_from([*VLLM.load, *VLLM.facts, *LLAMACPP.load, *LLAMACPP.facts]), st.binary(max_size=60))
+def test_reading_a_page_raises_nothing_but_garbage(page: Page, body: bytes) -> None:
+    with suppress(EngineGarbage):
+        page.read(body)
+
+
+@pytest.mark.parametrize("slots", [b"-5", b"0", b"1000001", b"1" + b"0" * 400])
+def test_a_number_of_slots_that_no_server_has_is_unknown(slots: bytes) -> None:
+    page = b'{"total_slots":%s,"build_info":"b1"}' % slots
+    assert _facts(LLAMACPP, "/props", page) == NodeReport(capacity=None, version="b1")
+
+
+@pytest.mark.parametrize("slots", [1, 1_000_000])
+def test_a_number_of_slots_that_a_server_may_have_is_its_capacity(slots: int) -> None:
+    assert _facts(LLAMACPP, "/props", b'{"total_slots":%d}' % slots).capacity == slots
+
+
 def test_a_version_that_is_something_else_is_garbage() -> None:
     with pytest.raises(EngineGarbage, match="version"):
         _facts(VLLM, "/version", b'{"version":null}')
@@ -179,6 +209,12 @@ def test_a_gauge_without_a_usable_value_is_unknown(value: bytes) -> None:
     page = b"vllm:num_requests_running %s\nvllm:kv_cache_usage_perc %s\nvllm:num_requests_waiting 2\n" % (value, value)
     report = VLLM.load[0].read(page)
     assert (report.running, report.waiting, report.kv_use) == (None, 2, None)
+
+
+@pytest.mark.parametrize("value", [b"-1", b"-1e300", b"1e300", b"9007199254740994"])
+def test_a_count_that_can_not_be_is_unknown(value: bytes) -> None:
+    page = b"vllm:num_requests_running 1\nvllm:num_requests_waiting %s\nvllm:generation_tokens_total %s\n"
+    assert VLLM.load[0].read(page % (value, value)) == NodeReport(running=1, engine="vllm")
 
 
 def test_data_parallel_ranks_are_summed_and_their_kv_use_averaged() -> None:

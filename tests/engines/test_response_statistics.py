@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -81,11 +83,27 @@ def test_a_response_of_an_engine_that_is_not_known_says_nothing(engine: str | No
         b'{"usage":[]}',
         b'{"usage":{"completion_tokens":-1}}',
         b'{"usage":{"completion_tokens":"9"}}',
+        b'{"usage":{"completion_tokens":1%s}}' % (b"0" * 400),
+        b'{"usage":{"completion_tokens":9},"x":"\xff"',
+        b'{"x":' * 100_000 + b"1" + b"}" * 100_000,
+        b'{"usage":' + b"[" * 100_000,
         b'{"metrics":{"speculative_decoding":{"num_draft_tokens":null}},"timings":7}',
     ],
 )
 def test_a_response_that_can_not_be_read_says_nothing(engine: str, payload: bytes) -> None:
     assert read_statistics(engine, (payload,)) == NOTHING
+
+
+FIELDS = st.sampled_from(["usage", "timings", "metrics", "speculative_decoding", "completion_tokens", "draft_n", "x"])
+DOCUMENTS = st.recursive(
+    st.none() | st.integers() | st.floats() | st.text(max_size=4) | st.integers(10**300, 10**310),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(FIELDS, inner, max_size=4),
+)
+
+
+@given(st.sampled_from(list(ENGINES)), st.lists(DOCUMENTS.map(lambda document: json.dumps(document).encode())))
+def test_reading_json_of_any_shape_never_raises(engine: str, payloads: list[bytes]) -> None:
+    read_statistics(engine, tuple(payloads))
 
 
 @given(st.sampled_from(list(ENGINES)), st.lists(st.binary(max_size=40), max_size=3))

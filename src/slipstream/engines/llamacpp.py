@@ -8,8 +8,8 @@ from dataclasses import replace
 import msgspec
 
 from slipstream.core.acceptance.sample import SpeculationSample
-from slipstream.core.errors import EngineGarbage
 from slipstream.core.node import NodeReport, SpeculatorKind
+from slipstream.engines.document import UNREADABLE, read_document
 from slipstream.engines.engine import Engine, Page, ResponseStatistics
 from slipstream.engines.metrics import MetricNames, read_metrics
 from slipstream.engines.models import MODELS
@@ -31,6 +31,9 @@ METRICS = MetricNames(
 
 LONGEST_MODEL_DRAFT = 32
 """No draft model or head proposes more tokens a step; n-gram lookup does (64 by default)."""
+
+MOST_SLOTS = 1_000_000
+"""More than any server has: a larger number is a mistake, not a capacity."""
 
 
 def _read_metrics(page: bytes) -> NodeReport:
@@ -65,10 +68,7 @@ _slots_decoder = msgspec.json.Decoder(list[_Slot])
 
 def _read_slots(page: bytes) -> NodeReport:
     """Which slots work, and whether they draft. Only busy slots tell what drafts; requests that wait have none."""
-    try:
-        slots = _slots_decoder.decode(page)
-    except msgspec.DecodeError as error:
-        raise EngineGarbage(f"not llama.cpp's slots: {error}") from None
+    slots = read_document(_slots_decoder, page, "llama.cpp's slots")
     return NodeReport(
         running=sum(slot.is_processing for slot in slots),
         capacity=len(slots) or None,
@@ -101,11 +101,9 @@ _properties_decoder = msgspec.json.Decoder(_Properties)
 
 def _read_properties(page: bytes) -> NodeReport:
     """`speculative.types` in here reads ``none`` whatever is configured, so it is not looked at."""
-    try:
-        properties = _properties_decoder.decode(page)
-    except msgspec.DecodeError as error:
-        raise EngineGarbage(f"not llama.cpp's properties: {error}") from None
-    return NodeReport(capacity=properties.total_slots, version=properties.build_info)
+    properties = read_document(_properties_decoder, page, "llama.cpp's properties")
+    believable = 0 < properties.total_slots <= MOST_SLOTS
+    return NodeReport(capacity=properties.total_slots if believable else None, version=properties.build_info)
 
 
 class _Timings(msgspec.Struct, gc=False):
@@ -131,7 +129,7 @@ def _read_statistics(payload: bytes) -> ResponseStatistics:
     """
     try:
         answer = _answer_decoder.decode(payload)
-    except msgspec.DecodeError:
+    except UNREADABLE:
         return ResponseStatistics()
     usage = answer.usage or NO_USAGE
     timings = answer.timings

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import inf, isfinite
+from math import inf
 
 from slipstream.core.errors import EngineGarbage
 from slipstream.core.node import NodeReport, SpeculativeCounters
 from slipstream.engines.exposition import check_page, samples, samples_by_label
 
 __all__ = ["MetricNames", "read_metrics"]
+
+LARGEST_COUNT = 2.0**53
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +34,8 @@ class MetricNames:
 def read_metrics(names: MetricNames, page: bytes) -> NodeReport:
     """Load and counters from a page of metrics, summed over data-parallel ranks and models of the node.
 
-    A metric that is missing, ``nan``, infinite or negative is ``None``. KV use is the mean of the ranks. Raises
-    `EngineGarbage` when ``page`` is not a page of metrics, or has none of ``names``.
+    A metric that is missing, ``nan``, negative or more than a float counts exactly (2**53) is ``None``. KV use is the
+    mean of the ranks. Raises `EngineGarbage` when ``page`` is not a page of metrics, or has none of ``names``.
     """
     check_page(page)
     counters = SpeculativeCounters(
@@ -74,4 +76,4 @@ def _positions(page: bytes, name: bytes) -> tuple[int, ...]:
 
 
 def _whole(value: float) -> int | None:
-    return round(value) if isfinite(value) and value >= 0.0 else None
+    return round(value) if 0.0 <= value <= LARGEST_COUNT else None

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from slipstream.core.errors import EngineGarbage
 from slipstream.core.node import NodeReport
+from slipstream.engines.document import read_document
 from slipstream.engines.engine import Page
 
 __all__ = ["MODELS"]
@@ -25,10 +25,7 @@ _decoder = msgspec.json.Decoder(_Models)
 
 def read_models(page: bytes) -> NodeReport:
     """The names that requests may use, aliases included. Raises `EngineGarbage` when the page is something else."""
-    try:
-        models = _decoder.decode(page).data
-    except msgspec.DecodeError as error:
-        raise EngineGarbage(f"not a list of models: {error}") from None
+    models = read_document(_decoder, page, "a list of models").data
     names = (name for model in models for name in (model.id, *model.aliases))
     return NodeReport(models=tuple(dict.fromkeys(names)))
 

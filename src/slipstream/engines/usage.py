@@ -8,7 +8,8 @@ import msgspec
 
 __all__ = ["NO_USAGE", "Count", "Usage"]
 
-Count = Annotated[int, msgspec.Meta(ge=0)]
+Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
+"""A number of tokens. More than a float counts exactly is no count, and JSON has no limit of its own."""
 
 
 class Usage(msgspec.Struct, gc=False, frozen=True):

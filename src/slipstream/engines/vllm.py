@@ -8,8 +8,8 @@ from dataclasses import replace
 import msgspec
 
 from slipstream.core.acceptance.sample import SpeculationSample
-from slipstream.core.errors import EngineGarbage
 from slipstream.core.node import NodeReport
+from slipstream.engines.document import UNREADABLE, read_document
 from slipstream.engines.engine import Engine, Page, ResponseStatistics
 from slipstream.engines.metrics import MetricNames, read_metrics
 from slipstream.engines.models import MODELS
@@ -53,10 +53,7 @@ _version_decoder = msgspec.json.Decoder(_Version)
 
 
 def _read_version(page: bytes) -> NodeReport:
-    try:
-        return NodeReport(version=_version_decoder.decode(page).version)
-    except msgspec.DecodeError as error:
-        raise EngineGarbage(f"not vLLM's version: {error}") from None
+    return NodeReport(version=read_document(_version_decoder, page, "vLLM's version").version)
 
 
 class _Speculation(msgspec.Struct, gc=False):
@@ -81,7 +78,7 @@ def _read_statistics(payload: bytes) -> ResponseStatistics:
     """Usage, and with ``--per-request-spec-decode-metrics`` the speculative statistics (one prompt, ``n`` = 1 only)."""
     try:
         answer = _answer_decoder.decode(payload)
-    except msgspec.DecodeError:
+    except UNREADABLE:
         return ResponseStatistics()
     usage = answer.usage or NO_USAGE
     own = answer.metrics.speculative_decoding if answer.metrics else None
