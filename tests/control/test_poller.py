@@ -293,3 +293,25 @@ def test_the_next_beat_is_later_and_at_most_one_interval_away(after: float, inte
     assert after < beat <= after + interval * (1 + 1e-6)
     beats = beat / interval - phase
     assert beats == pytest.approx(round(beats), abs=1e-6)
+
+
+@pytest.mark.parametrize("name", ["vllm", "llamacpp"])
+async def test_facts_nested_without_end_are_unknown_and_the_load_is_still_told(
+    told: Told, clock: Clock, name: str
+) -> None:
+    pages = {"vllm": vllm_pages, "llamacpp": llamacpp_pages}[name]()
+    nested = dict.fromkeys(("/v1/models", "/version", "/props", "/slots"), b'{"x":' * 100_000)
+    async with recorded_engine({**nested, "/metrics": pages["/metrics"]}) as engine:
+        await poller_of(engine, told, clock, name=name).poll()
+    assert told.errors == []
+    assert (told.last.engine, told.last.models, told.last.capacity) == (name, None, None)
+    assert told.last.running is not None
+
+
+@pytest.mark.parametrize("url", ["http://a..b:80", "http://a\0b:80"])
+async def test_an_address_that_can_not_be_used_is_a_node_that_is_not_reached(
+    told: Told, clock: Clock, url: str
+) -> None:
+    node = NodeSpec("node", url, Pool.STANDARD)
+    await Poller(node, told, Scraper(url), Timing(), clock=clock, sleep=clock.sleep).poll()
+    assert [type(error) for error in told.errors] == [EngineUnreachable]

@@ -225,6 +225,45 @@ def test_what_is_no_address_of_a_node_is_refused(url: str) -> None:
         Scraper(url)
 
 
+@pytest.mark.parametrize("host", ["a..b", "a" * 64, "a\0b", "-\u00fc.."])
+@pytest.mark.parametrize("scheme", ["http", "https"])
+async def test_a_host_that_can_not_be_looked_up_is_unreachable(scrapers: Scrapers, scheme: str, host: str) -> None:
+    with pytest.raises(EngineUnreachable, match=r"can not be reached: .* is not the name of a host"):
+        await scrapers(f"{scheme}://{host}:80").fetch("/metrics", 5.0)
+
+
+@pytest.mark.parametrize(
+    "begin",
+    [
+        b"HTTP/1.1 200 OK\r\nx: ",
+        b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n4\r\na 1\n\r\n0\r\nx: ",
+        b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n4;",
+    ],
+)
+async def test_a_head_or_trailer_without_end_is_garbage(scrapers: Scrapers, begin: bytes) -> None:
+    async with recorded_engine({}) as engine:
+        engine.raw["/metrics"] = begin + b"y" * MAX_PAGE_BYTES
+        with pytest.raises(EngineGarbage, match="more than 4194304 bytes"):
+            await scrapers(engine.url).fetch("/metrics", 30.0)
+
+
+@pytest.mark.parametrize("piece", [b"x: y\r\n", b"\r\nHTTP/1.1 100 Continue\r\n"])
+async def test_headers_and_announcements_without_end_are_garbage(scrapers: Scrapers, piece: bytes) -> None:
+    async with recorded_engine({}) as engine:
+        engine.raw["/metrics"] = b"HTTP/1.1 100 Continue\r\n" + piece * (MAX_PAGE_BYTES // len(piece) + 1)
+        with pytest.raises(EngineGarbage, match="more than 4194304 bytes"):
+            await scrapers(engine.url).fetch("/metrics", 30.0)
+
+
+async def test_the_limit_is_on_one_answer_and_not_on_all_of_a_connection(scrapers: Scrapers) -> None:
+    page = b"x" * (MAX_PAGE_BYTES // 2)
+    async with recorded_engine({"/metrics": page}) as engine:
+        scraper = scrapers(engine.url)
+        for _ in range(3):
+            assert await scraper.fetch("/metrics", 30.0) == page
+        assert engine.connections == 1
+
+
 async def test_a_closed_scraper_opens_another_connection_when_asked_again(scrapers: Scrapers) -> None:
     async with recorded_engine({"/metrics": b"a 1\n"}) as engine:
         scraper = scrapers(engine.url)

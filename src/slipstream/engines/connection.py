@@ -35,7 +35,7 @@ class Connection(asyncio.Protocol):
         self._parser = httptools.HttpResponseParser(self)
         self._waiting: asyncio.Future[Answer] | None = None
         self._pieces: list[bytes] = []
-        self._size = 0
+        self._received = 0
         self._framed = False
         self._in_body = False
 
@@ -43,12 +43,13 @@ class Connection(asyncio.Protocol):
         """Send ``request``, a whole GET request, and return what comes back.
 
         Raises `ConnectionError` when the connection ends before the answer does, and `EngineGarbage` for an answer that
-        is not HTTP or has more than 4 MiB. Cancelled, it closes the connection.
+        is not HTTP or has more than 4 MiB, head and trailers included. Cancelled, it closes the connection.
         """
         if self.closed or self._transport is None:
             raise ConnectionResetError("the connection is closed")
         self._waiting = asyncio.get_running_loop().create_future()
         self.answered = False
+        self._received = 0
         self._transport.write(request)
         try:
             return await self._waiting
@@ -76,6 +77,11 @@ class Connection(asyncio.Protocol):
             self.close()
             return
         self.answered = True
+        # All bytes count, since a head, a trailer or a row of 1xx answers may be without end as well as a body.
+        self._received += len(data)
+        if self._received > MAX_PAGE_BYTES:
+            self._fail(EngineGarbage(f"an answer of more than {MAX_PAGE_BYTES} bytes"))
+            return
         try:
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
@@ -98,7 +104,6 @@ class Connection(asyncio.Protocol):
         if self._waiting is None or self._waiting.done():
             self.close()
         self._pieces = []
-        self._size = 0
         self._framed = False
 
     def on_header(self, name: bytes, _value: bytes) -> None:
@@ -111,12 +116,8 @@ class Connection(asyncio.Protocol):
         self._in_body = True
 
     def on_body(self, body: bytes) -> None:
-        """Collect the body, up to the limit."""
-        self._size += len(body)
-        if self._size > MAX_PAGE_BYTES:
-            self._fail(EngineGarbage(f"an answer of more than {MAX_PAGE_BYTES} bytes"))
-        else:
-            self._pieces.append(body)
+        """Collect the body."""
+        self._pieces.append(body)
 
     def on_message_complete(self) -> None:
         """The answer is whole, unless it only announces one (status 1xx)."""

@@ -19,7 +19,7 @@ class Scraper:
     """Gets the pages of one node over one connection that is kept open; one fetch at a time.
 
     ``url`` is scheme (``http`` or ``https``), host and port; ``api_key`` goes along as a bearer token. Raises
-    ``ValueError`` for another scheme or no host.
+    ``ValueError`` for another scheme, no host or an impossible port; a host that can not be looked up is unreachable.
     """
 
     def __init__(self, url: str, api_key: str | None = None) -> None:
@@ -39,7 +39,7 @@ class Scraper:
         """The body at ``path``, whole, within ``timeout_s`` seconds.
 
         Raises `EngineUnreachable` when there is no connection or no whole answer in time, or the status is 503, and
-        `EngineGarbage` for another status than 200, an answer that is not HTTP, or a body over 4 MiB.
+        `EngineGarbage` for another status than 200, an answer that is not HTTP, or one over 4 MiB.
         """
         request = f"GET {self._prefix}{path} HTTP/1.1\r\n{self._headers}".encode()
         try:
@@ -72,8 +72,15 @@ class Scraper:
                 # The engine may close a kept connection whenever it likes; only a new one tells whether it is there.
                 if kept.answered:
                     raise
-        loop = asyncio.get_running_loop()
-        _, self._connection = await loop.create_connection(
-            Connection, self._host, self._port, ssl=True if self._tls else None
-        )
+        self._connection = await self._open()
         return await self._connection.get(request)
+
+    async def _open(self) -> Connection:
+        loop = asyncio.get_running_loop()
+        tls = True if self._tls else None
+        try:
+            _, connection = await loop.create_connection(Connection, self._host, self._port, ssl=tls)
+        except ValueError as error:
+            # A host that no name service could be asked for: an empty label, a zero byte, not encodable.
+            raise ConnectionError(f"{self._host!r} is not the name of a host: {error}") from None
+        return connection
