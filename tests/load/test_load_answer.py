@@ -146,3 +146,12 @@ def test_a_failed_answer_is_a_sentence(status: int, body: bytes, error: str) -> 
 )
 def test_error_objects_come_in_several_shapes(error: object, sentence: str) -> None:
     assert error_sentence(error) == sentence
+
+
+def test_an_answer_nested_too_deep_to_read_is_an_error_and_no_crash() -> None:
+    nested = b'{"x":' + b"[" * 50_000 + b"]" * 50_000 + b"}"
+    assert "no JSON object of a completion" in (WholeAnswer(200, nested).error or "")
+    stream = StreamedAnswer()
+    stream.feed(b"data: " + nested + b"\n\n", 1.0)
+    stream.end(2.0)
+    assert "no JSON object of a completion" in (stream.error or "")

@@ -57,7 +57,7 @@ class WholeAnswer:
         self.error: str | None = None
         try:
             answer = _decode(body)
-        except (msgspec.MsgspecError, UnicodeDecodeError):
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             self.error = f"status {status} with a body that is no JSON object of a completion"
             return
         if status != 200:
@@ -122,7 +122,7 @@ class StreamedAnswer:
             return
         try:
             answer = _decode(event)
-        except (msgspec.MsgspecError, UnicodeDecodeError):
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             self.error = "the stream holds an event that is no JSON object of a completion"
             return
         if answer.error is not None:
