@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import os
 import sys
 from importlib import import_module
 
@@ -50,6 +52,18 @@ def _options(
 
 
 def main() -> None:
-    """Run the command line."""
+    """Run the command line. What the system refuses (a full disk, say) is one sentence and exit status 1."""
     first = sys.argv[1] if len(sys.argv) > 1 else None
-    application(first if first in COMMANDS else None)()
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # a terminal that lacks a dash still gets its table
+    try:
+        try:
+            application(first if first in COMMANDS else None)()
+        finally:
+            if sys.stdout is not None:
+                sys.stdout.flush()
+    except OSError as error:
+        print(f"slipstream has stopped: {error}", file=sys.stderr)
+        with open(os.devnull, "wb") as nowhere:  # what is still buffered would fail once more at exit
+            os.dup2(nowhere.fileno(), 1)
+        sys.exit(1)

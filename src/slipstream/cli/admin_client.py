@@ -1,18 +1,27 @@
-"""How commands ask a running gateway's admin API."""
+"""How commands ask a running gateway's admin API, and read what may turn out to be another server's answer."""
 
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.client import HTTPException
 from typing import Any
-from urllib.error import HTTPError, URLError
+from urllib.error import HTTPError
+from urllib.parse import urlsplit
 from urllib.request import urlopen
+
+from rich.errors import ConsoleError
 
 from slipstream.core.errors import SlipstreamError
 
-__all__ = ["DEFAULT_URL", "AdminUnreachable", "fetch"]
+__all__ = ["DEFAULT_URL", "AdminUnreachable", "fetch", "reading"]
 
 DEFAULT_URL = "http://127.0.0.1:8081"
 TIMEOUT_S = 5.0
+MAX_BYTES = 64 * 1024 * 1024
+"""More than any admin API answers; another server's answer may never end."""
 
 
 class AdminUnreachable(SlipstreamError):
@@ -21,29 +30,60 @@ class AdminUnreachable(SlipstreamError):
 
 def fetch(url: str, path: str) -> dict[str, Any]:
     """The JSON object at ``path``. Raises ``AdminUnreachable`` with one sentence for a person."""
-    if not url.startswith(("http://", "https://")):
+    if not _is_address(url):
         raise AdminUnreachable(f"{url!r} is no address of an admin API; it looks like {DEFAULT_URL}")
+    with reading(url):
+        try:
+            with urlopen(url.rstrip("/") + path, timeout=TIMEOUT_S) as response:
+                answer = json.loads(response.read(MAX_BYTES))
+        except HTTPError as error:
+            raise AdminUnreachable(_sentence_of(error)) from error
+        except OSError as error:
+            reason = getattr(error, "reason", error)
+            raise AdminUnreachable(
+                f"no admin API answers at {url} ({reason}): is `slipstream serve` or `slipstream up` running?"
+            ) from error
+        if not isinstance(answer, dict):
+            raise TypeError("no object")
+    return answer
+
+
+@contextmanager
+def reading(url: str) -> Iterator[None]:
+    """The one place where an answer from ``url`` is taken for ours: what does not fit raises ``AdminUnreachable``.
+
+    Nothing but reading and showing the answer belongs inside, since a wrong type can fail in any of these ways.
+    """
     try:
-        with urlopen(url.rstrip("/") + path, timeout=TIMEOUT_S) as response:
-            answer = json.load(response)
-    except HTTPError as error:
-        raise AdminUnreachable(_sentence_of(error)) from error
-    except (URLError, OSError) as error:
-        reason = getattr(error, "reason", error)
-        raise AdminUnreachable(
-            f"no admin API answers at {url} ({reason}): is `slipstream serve` or `slipstream up` running?"
-        ) from error
-    except ValueError as error:
+        yield
+    except (
+        HTTPException,
+        LookupError,
+        TypeError,
+        ValueError,
+        AttributeError,
+        ArithmeticError,
+        RecursionError,
+        ConsoleError,
+    ) as error:
         raise AdminUnreachable(
             f"{url} answers, but not as an admin API of slipstream: is it the right port?"
         ) from error
-    if not isinstance(answer, dict):
-        raise AdminUnreachable(f"{url} answers, but not as an admin API of slipstream: is it the right port?")
-    return answer
+
+
+def _is_address(url: str) -> bool:
+    """Whether ``url`` can be asked at all: scheme, host and perhaps a port, in printable ASCII."""
+    if not re.fullmatch(r"https?://[!-~]+", url):
+        return False
+    try:
+        parts = urlsplit(url)
+        return parts.port != 0 and "@" not in parts.netloc and bool((parts.hostname or "").encode("idna"))
+    except ValueError:  # a port that is no number, or a name that can not be looked up
+        return False
 
 
 def _sentence_of(error: HTTPError) -> str:
     try:
-        return str(json.load(error)["error"]["message"])
-    except (ValueError, KeyError, TypeError):
+        return " ".join(str(json.loads(error.read(MAX_BYTES))["error"]["message"]).split())
+    except (OSError, HTTPException, LookupError, TypeError, ValueError, RecursionError):
         return f"{error.url} answers with status {error.code}: is it the admin API's port?"

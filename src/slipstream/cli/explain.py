@@ -10,7 +10,7 @@ import typer
 from rich.console import Console, Group, RenderableType
 from rich.text import Text
 
-from slipstream.cli.admin_client import DEFAULT_URL, AdminUnreachable, fetch
+from slipstream.cli.admin_client import DEFAULT_URL, AdminUnreachable, fetch, reading
 from slipstream.cli.tables import candidate_table, number
 
 __all__ = ["attempt_report", "explain"]
@@ -23,16 +23,18 @@ def explain(
 ) -> None:
     """Show where a request went and why, and why every other node did not get it."""
     try:
-        answer = fetch(url, f"/decisions/{quote(request_id, safe='')}")
+        # An argument that is not UTF-8 keeps its bytes, and is then no request's id.
+        answer = fetch(url, f"/decisions/{quote(request_id, safe='', errors='surrogateescape')}")
+        with reading(url):
+            attempts = answer["attempts"]
+            if as_json:
+                print(json.dumps(answer, indent=2))
+            else:
+                numbered = zip(attempts, _numbering(attempts), strict=True)
+                Console().print(Group(*(attempt_report(attempt, which) for attempt, which in numbered)))
     except AdminUnreachable as error:
         typer.echo(error, err=True)
         raise typer.Exit(1) from None
-    if as_json:
-        print(json.dumps(answer, indent=2))
-        return
-    console = Console()
-    for attempt, which in zip(answer["attempts"], _numbering(answer["attempts"]), strict=True):
-        console.print(attempt_report(attempt, which))
 
 
 def attempt_report(attempt: dict[str, Any], which: str) -> RenderableType:

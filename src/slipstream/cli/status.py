@@ -11,7 +11,7 @@ from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
-from slipstream.cli.admin_client import DEFAULT_URL, AdminUnreachable, fetch
+from slipstream.cli.admin_client import DEFAULT_URL, AdminUnreachable, fetch, reading
 from slipstream.cli.tables import category_table, node_table
 
 __all__ = ["fleet_report", "status"]
@@ -26,12 +26,13 @@ def status(
 ) -> None:
     """Show nodes, acceptance by category and where requests went."""
     try:
-        if watch:
-            _watch(url, as_json)
-        elif as_json:
-            print(json.dumps(fetch(url, "/fleet"), indent=2))
-        else:
-            Console().print(fleet_report(fetch(url, "/fleet")))
+        with reading(url):
+            if watch:
+                _watch(url, as_json)
+            elif as_json:
+                print(json.dumps(_fleet(url), indent=2))
+            else:
+                Console().print(fleet_report(_fleet(url)))
     except AdminUnreachable as error:
         typer.echo(error, err=True)
         raise typer.Exit(1) from None
@@ -53,17 +54,25 @@ def fleet_report(fleet: dict[str, Any]) -> RenderableType:
     return Group(*parts)
 
 
+def _fleet(url: str) -> dict[str, Any]:
+    """Raises ``KeyError`` when the answer is another server's, so that a script is not handed that as JSON."""
+    fleet = fetch(url, "/fleet")
+    if "nodes" not in fleet:
+        raise KeyError("nodes")
+    return fleet
+
+
 def _watch(url: str, as_json: bool) -> None:
     console = Console()
     if as_json or not console.is_terminal:
         while True:
-            fleet = fetch(url, "/fleet")
+            fleet = _fleet(url)
             if as_json:
                 print(json.dumps(fleet), flush=True)
             else:
                 console.print(fleet_report(fleet))
             time.sleep(WATCH_INTERVAL_S)
-    with Live(fleet_report(fetch(url, "/fleet")), console=console, auto_refresh=False) as live:
+    with Live(fleet_report(_fleet(url)), console=console, auto_refresh=False) as live:
         while True:
             time.sleep(WATCH_INTERVAL_S)
-            live.update(fleet_report(fetch(url, "/fleet")), refresh=True)
+            live.update(fleet_report(_fleet(url)), refresh=True)
