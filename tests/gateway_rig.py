@@ -53,7 +53,7 @@ class Books:
         for node in self.nodes:
             if node.name not in avoid:
                 decision = Decision(node.name, node.pool, Reason.NO_SPECULATOR, 0, 0.5, now)
-                placement = Placement(request_id, shape, decision, NodeState(node, now))
+                placement = Placement(request_id, shape, decision, NodeState(node, now), len(avoid) + 1)
                 self.open.append(placement)
                 self.placed.append(placement)
                 return placement

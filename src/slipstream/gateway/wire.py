@@ -19,6 +19,9 @@ __all__ = ["ClientConnection", "Handler", "Request", "Work"]
 MAX_PIPELINED: Final = 8
 """Complete requests a connection may have waiting behind the one that is answered, before it is read no further."""
 
+CHUNK_FRAMING_BYTES: Final = 64
+"""Around a chunk, on average, a client may send so much; what is over it counts like headers: trailers, extensions."""
+
 _LINGER_S: Final = 2.0
 _CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 
@@ -109,9 +112,11 @@ class ClientConnection:
         "_begun",
         "_body_bytes",
         "_busy",
+        "_chunks",
         "_closing_since",
         "_driving",
         "_expecting",
+        "_framing_bytes",
         "_handler",
         "_head_bytes",
         "_headers",
@@ -130,6 +135,7 @@ class ClientConnection:
         "_target",
         "_template",
         "_transport",
+        "_unfed",
         "_unsent",
         "_write_blocked",
         "active_at",
@@ -150,7 +156,8 @@ class ClientConnection:
         self._headers: Headers = []
         self._pieces: list[bytes] = []
         self._target = b""
-        self._head_bytes = self._body_bytes = self._unsent = 0
+        self._unfed: memoryview | None = None  # behind an offer to upgrade, when enough requests wait
+        self._head_bytes = self._body_bytes = self._framing_bytes = self._chunks = self._unsent = 0
         self._begun = self._busy = self._driving = self._expecting = self._in_body = False
         self._reading_paused = self._write_blocked = self._retired = False
         self._closing_since: float | None = None
@@ -258,8 +265,14 @@ class ClientConnection:
         if not self._in_body:
             self._head_bytes += len(data)
         waiting = len(self._ready)
+        body_of = self._request if self._in_body else None
+        body_bytes = self._body_bytes
         self._feed(data)
-        if fresh and not self._begun and len(self._ready) == waiting + 1:
+        if body_of is not None and body_of is self._request:
+            self._framing_bytes += len(data) - (self._body_bytes - body_bytes)
+            if self._framing_bytes > self._limits.max_header_bytes + CHUNK_FRAMING_BYTES * self._chunks:
+                self._refuse(_framing_too_large(self._limits))
+        if fresh and not self._begun and self._unfed is None and len(self._ready) == waiting + 1:
             self._remember(data, self._ready[-1])
         if not self._in_body and self._head_bytes > self._limits.max_header_bytes:
             self._refuse(_headers_too_large(self._limits))
@@ -285,15 +298,24 @@ class ClientConnection:
             self._repeated = head_to_repeat(data)
             self._template = request.again(0.0)
 
-    def _feed(self, data: bytes) -> None:
-        try:
-            self._parser.feed_data(data)
-        except httptools.HttpParserUpgrade as upgrade:
-            self._decline_upgrade(data[upgrade.args[0] :])
-        except httptools.HttpParserError as error:
-            self._refuse(MalformedRequest(f"The bytes received are not an HTTP/1.1 request: {error}."))
+    def _feed(self, data: bytes | memoryview) -> None:
+        """Parse. The parser stops at each offer to upgrade: a client may send thousands, so this is a loop."""
+        while data:
+            try:
+                self._parser.feed_data(data)
+            except httptools.HttpParserUpgrade as upgrade:
+                self._decline_upgrade()
+                data = rest = memoryview(data)[upgrade.args[0] :]  # not a copy of it each time
+                if rest and len(self._ready) > MAX_PIPELINED:
+                    self._unfed = rest
+                    return
+            except httptools.HttpParserError as error:
+                self._refuse(MalformedRequest(f"The bytes received are not an HTTP/1.1 request: {error}."))
+                return
+            else:
+                return
 
-    def _decline_upgrade(self, rest: bytes) -> None:
+    def _decline_upgrade(self) -> None:
         """Go on in HTTP/1.1 after a request that offered another protocol.
 
         The parser stops behind the head of such a request, so a new one is told what it needs to know of the body.
@@ -302,8 +324,6 @@ class ClientConnection:
         if self._resumption is not None:
             self._parser.feed_data(b"POST / HTTP/1.1\r\n%b\r\n\r\n" % self._resumption)
             self._resumption = None
-        if rest:
-            self._feed(rest)
 
     def _refuse(self, error: RequestError) -> None:
         if self._refusal is None:
@@ -323,16 +343,24 @@ class ClientConnection:
                 self._handler.handle(self, item)
             else:
                 self._handler.refuse(self, item)
+            if not ready:
+                self._feed_on()
         self._driving = False
         if self._expecting and not self._busy and not ready and self._refusal is None and self._closing_since is None:
             self._expecting = False
             self._transport.write(_CONTINUE)
-        if len(ready) > MAX_PIPELINED:
+        if len(ready) > MAX_PIPELINED or self._unfed is not None:
             if not self._reading_paused:
                 self._reading_paused = True
                 self._transport.pause_reading()
         elif self._reading_paused:
             self._read_on()
+
+    def _feed_on(self) -> None:
+        """Parse what was left, now that no request waits."""
+        unfed, self._unfed = self._unfed, None
+        if unfed is not None and self._refusal is None and self._closing_since is None:
+            self._feed(unfed)
 
     def _read_on(self) -> None:
         if self._reading_paused and not self._transport.is_closing():
@@ -380,11 +408,14 @@ class ClientConnection:
             received_at=self.active_at,
         )
         self._in_body = True
-        self._body_bytes = 0
+        self._body_bytes = self._framing_bytes = self._chunks = 0
         if head.expects:
             self._expecting = True
         if (head.chunked or head.length) and parser.should_upgrade():
             self._resumption = b"content-length: %d" % head.length if head.length else b"transfer-encoding: chunked"
+
+    def on_chunk_header(self) -> None:
+        self._chunks += 1
 
     def on_body(self, data: bytes) -> None:
         if self._refusal is None:
@@ -423,6 +454,12 @@ def _origin_form(target: bytes) -> bytes:
 
 def _headers_too_large(limits: Limits) -> HeadersTooLarge:
     return HeadersTooLarge(f"The request's headers are over the limit of {limits.max_header_bytes} bytes.")
+
+
+def _framing_too_large(limits: Limits) -> HeadersTooLarge:
+    return HeadersTooLarge(
+        f"The request's trailers and chunk extensions are over the limit of {limits.max_header_bytes} bytes."
+    )
 
 
 def _body_too_large(limits: Limits) -> BodyTooLarge:

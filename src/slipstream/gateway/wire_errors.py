@@ -12,4 +12,4 @@ class MalformedRequest(RequestError):
 
 
 class HeadersTooLarge(RequestError):
-    """The request's line and headers are over the configured limit."""
+    """The request's line and headers, or its trailers and chunk extensions, are over the configured limit."""
