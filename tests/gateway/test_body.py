@@ -95,6 +95,19 @@ def test_impossible_field_is_named(fields: dict[str, Any], param: str) -> None:
     assert "`" not in str(caught.value)
 
 
+@pytest.mark.parametrize("choices", [{}, {"n": 2}, {"n": 1, "best_of": 512}])
+def test_prompts_times_choices_are_limited(choices: dict[str, int]) -> None:
+    most = MAX_CHOICES // max(choices.values(), default=1)
+    plain(["a"] * most, **choices)
+    with pytest.raises(InvalidField, match="'prompt'") as caught:
+        plain(["a"] * (most + 1), **choices)
+    assert caught.value.param == "prompt"
+
+
+def test_a_prompt_of_many_tokens_is_one_prompt() -> None:
+    plain([1] * (MAX_CHOICES + 1))
+
+
 @pytest.mark.parametrize("prompt", [None, [], 5, {"text": "hi"}, ["a", 1], [[1], "a"], [1, [2]], [["a"]]])
 def test_impossible_prompt_is_named(prompt: Any) -> None:
     with pytest.raises(InvalidField, match="'prompt") as caught:

@@ -19,7 +19,7 @@ from slipstream.gateway.fields import Message, RequestView, decode_fields
 __all__ = ["MAX_CHOICES", "Message", "RequestView", "features_of", "read_body", "shape_of", "traffic_class_of"]
 
 MAX_CHOICES: Final = 1024
-"""The most choices (``n``, ``best_of``) one request may ask for: above it a single request would fill any node."""
+"""The most choices (``n`` or ``best_of``, times prompts) one request may ask for: above it, one would fill any node."""
 
 
 def read_body(path: str, body: bytes) -> RequestView:
@@ -59,6 +59,13 @@ def read_body(path: str, body: bytes) -> RequestView:
         raise _bad_count("n", view.n)
     if view.best_of is not None and not 1 <= view.best_of <= MAX_CHOICES:
         raise _bad_count("best_of", view.best_of)
+    sequences = _sequences(view)
+    if sequences > MAX_CHOICES:
+        raise InvalidField(
+            f"The prompts in the field 'prompt', times 'n' or 'best_of', ask for {sequences} choices, but at most "
+            f"{MAX_CHOICES} are allowed in one request.",
+            "prompt",
+        )
     return view
 
 
@@ -86,10 +93,6 @@ def shape_of(
     view: RequestView, category: str, traffic_class: TrafficClass, pinned_pool: Pool | None = None
 ) -> RequestShape:
     """The request as routing sees it. A limit below 0 means "no limit" to llama.cpp, so it counts as none."""
-    sequences = max(view.n or 1, view.best_of or 1)
-    prompt = view.prompt
-    if prompt.__class__ is list and prompt[0].__class__ is not int:
-        sequences *= len(prompt)
     output_limit: int | None = None
     for limit in (view.max_tokens, view.max_completion_tokens, view.max_output_tokens):
         if limit is not None and limit >= 0 and (output_limit is None or limit < output_limit):
@@ -98,7 +101,7 @@ def shape_of(
         view.model,
         category,
         traffic_class,
-        sequences,
+        _sequences(view),
         output_limit,
         view.stream is True,
         _prompt_characters(view),
@@ -113,6 +116,15 @@ def traffic_class_of(view: RequestView) -> TrafficClass:
 
 
 _NO_FEATURES: Final[frozenset[str]] = frozenset()
+
+
+def _sequences(view: RequestView) -> int:
+    """How many answers are generated: so many choices for each prompt."""
+    choices = max(view.n or 1, view.best_of or 1)
+    prompt = view.prompt
+    if isinstance(prompt, list) and prompt and not isinstance(prompt[0], int):
+        return choices * len(prompt)
+    return choices
 
 
 def _text(message: Message) -> str:
