@@ -39,6 +39,7 @@ RESPONSE_DROPPED: Final = frozenset(
         b"keep-alive",
         b"proxy-authenticate",
         b"proxy-connection",
+        b"set-cookie",
         b"te",
         b"trailer",
         b"transfer-encoding",
@@ -50,7 +51,7 @@ RESPONSE_DROPPED: Final = frozenset(
         b"x-slipstream-reason",
     }
 )
-"""Hop-by-hop headers, and those the gateway writes itself."""
+"""Hop-by-hop headers, those the gateway writes itself, and cookies, which would be a node's for every node."""
 
 _PLAIN_CONNECTION: Final = (b"close", b"keep-alive")
 _SANE_REQUEST_ID: Final = re.compile(rb"[\x21-\x7e]{1,128}")

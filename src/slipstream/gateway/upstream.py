@@ -19,6 +19,9 @@ __all__ = ["NodeConnection", "NodePool", "Receiver", "Upstreams"]
 MAX_HEAD_BYTES: Final = 64 * 1024
 """A node whose answer's head is longer than this is not understood."""
 
+CHUNK_FRAMING_BYTES: Final = 64
+"""Around a chunk, on average, a node may send so much; what is over it counts like a head (trailers, extensions)."""
+
 _JOINED_BYTES: Final = 64 * 1024  # up to here one copy is cheaper than a second buffer to write
 _CHUNK_SIZES: Final = {b"%x" % size: size for size in range(1, 8192)}
 _BODILESS: Final = frozenset({204, 304})
@@ -47,8 +50,10 @@ class NodeConnection:
     __slots__ = (
         "_aligned",
         "_answer",
+        "_chunks",
         "_complete",
         "_excess",
+        "_framing_bytes",
         "_head_bytes",
         "_head_done",
         "_head_only",
@@ -84,7 +89,7 @@ class NodeConnection:
         self._headers: Headers = []
         self._pieces: list[bytes] = []
         self._head_only = head_only
-        self._head_bytes = 0
+        self._head_bytes = self._framing_bytes = self._chunks = 0
         self._head_done = self._complete = self._aligned = self._until_close = self._excess = self._keep_alive = False
         self.quiet = False
         self.answered = False  # whether any byte of the answer has come
@@ -167,7 +172,7 @@ class NodeConnection:
         broken = False
         try:
             self._parser.feed_data(data)
-        except httptools.HttpParserError:
+        except (httptools.HttpParserError, httptools.HttpParserUpgrade):  # not HTTP, or from here on no longer
             self._excess = True
             broken = not self._complete
         if first and self._complete and self._keep_alive and self._answer is not None:
@@ -187,15 +192,21 @@ class NodeConnection:
             if self._head_bytes > MAX_HEAD_BYTES:
                 self._lose(receiver)
             return
-        elif self._aligned and not data.endswith(b"\r\n"):  # behind a whole chunk stands the beginning of the next
-            self._aligned = False
+        else:
+            self._framing_bytes += len(data)
+            if self._aligned and not data.endswith(b"\r\n"):  # behind a whole chunk stands the beginning of the next
+                self._aligned = False
         if self._pieces and self._receiver is not None:
             pieces = self._pieces
             body = pieces[0] if len(pieces) == 1 else b"".join(pieces)
             pieces.clear()
+            if answer is None:
+                self._framing_bytes -= len(body)
             receiver.answer_body(body, None)
         if self._complete and self._receiver is not None:
             self._end(receiver, keep=self._keep_alive and not self._excess)
+        elif self._framing_bytes > MAX_HEAD_BYTES + CHUNK_FRAMING_BYTES * self._chunks and self._receiver is not None:
+            self._lose(receiver)
 
     def _repeat(self, receiver: Receiver, data: bytes) -> bool:
         """Deliver a whole answer whose head repeats the node's last one; whether ``data`` was that."""
@@ -251,6 +262,7 @@ class NodeConnection:
 
     def on_chunk_header(self) -> None:
         self._aligned = False
+        self._chunks += 1
 
     def on_body(self, data: bytes) -> None:
         if not self._complete:
