@@ -83,7 +83,7 @@ async def test_before_the_first_byte_the_request_is_retried_and_the_client_never
     assert first.request_id == second.request_id
     assert first.outcome is not None
     assert second.outcome is not None
-    assert [first.outcome.ending, second.outcome.ending] == [Ending.UNREACHABLE, Ending.COMPLETED]
+    assert [first.outcome.ending, second.outcome.ending] == [Ending.UPSTREAM_LOST, Ending.COMPLETED]
     attempts = (await fleet.admin(f"/decisions/{first.request_id}"))["attempts"]
     assert [attempt["node"] for attempt in attempts] == ["spec-0", "std-0"]
     await fleet.drained()

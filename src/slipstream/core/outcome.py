@@ -17,13 +17,13 @@ class Ending(StrEnum):
     COMPLETED = "completed"
     CLIENT_GONE = "client_gone"
     UPSTREAM_LOST = "upstream_lost"
-    """The node was lost after the first byte of its answer."""
+    """The node closed or lost the connection before its answer was complete."""
     UNREACHABLE = "unreachable"
-    """No connection, or a connection lost before the first byte of an answer."""
+    """No connection could be made."""
     FULL = "full"
     """The node answered 429 or 503."""
     REFUSED = "refused"
-    """The node answered with another status of 400 or above."""
+    """The node answered with another status of 400 or above, or with a redirect."""
     TIMED_OUT = "timed_out"
 
 
