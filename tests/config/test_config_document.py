@@ -91,6 +91,12 @@ def test_merges_that_multiply_are_refused_and_not_followed() -> None:
             read_document("\n".join(["a0: &a0 {x: 1}", *lines]), "f.yaml")
 
 
+def test_a_long_file_is_refused_at_the_line_that_is_too_much(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("slipstream.config.document.MAX_VISITS", 2000)
+    with pytest.raises(ConfigError, match=r"f\.yaml:4: found .*more than 2000 keys and values\)"):
+        read_document(f"- [{'1,' * 500}]\n" * 10 + "[", "f.yaml")
+
+
 @pytest.mark.parametrize(
     ("value", "reason"),
     [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from typing import Any
 
 import yaml
 
@@ -57,7 +58,7 @@ def read_document(text: str, file: str) -> tuple[Document, list[ConfigProblem]]:
     Raises ConfigError when it can not be read at all.
     """
     try:
-        loader = yaml.SafeLoader(text)
+        loader = _Loader(text)
         root = _root(loader)
         if root is None:
             return Document(file, {}, {(): 1}), []
@@ -66,6 +67,19 @@ def read_document(text: str, file: str) -> tuple[Document, list[ConfigProblem]]:
     except (yaml.YAMLError, RecursionError) as error:
         raise ConfigError((_unreadable(file, error),)) from error
     return Document(file, data, reading.lines), reading.problems
+
+
+class _Loader(yaml.SafeLoader):
+    """Stops at too many nodes while it reads, since a long file takes half a minute to be read to its end."""
+
+    nodes = 0
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        self.nodes += 1
+        if self.nodes > MAX_VISITS:
+            raise yaml.MarkedYAMLError(problem=f"more than {MAX_VISITS} keys and values", problem_mark=self.get_mark())
+        node: yaml.Node | None = super().compose_node(parent, index)
+        return node
 
 
 def _root(loader: yaml.SafeLoader) -> yaml.Node | None:

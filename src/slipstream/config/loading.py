@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
+from functools import cache
 from pathlib import Path as FilePath
 from types import UnionType
 from typing import Any, get_args, get_origin
@@ -186,7 +187,14 @@ def _unknown_key(path: Path) -> tuple[str, str]:
 
 def _elsewhere(name: str) -> list[str]:
     """The keys of any section, dotted, that are nearest to ``name``: who has the wrong section has the right word."""
+    places = _places()
+    return [place for near in difflib.get_close_matches(name, places, n=1) for place in places[near]]
+
+
+@cache
+def _places() -> Mapping[str, list[str]]:
+    """Where each key may stand, dotted, by its last word. Made once: a file may hold very many unknown keys."""
     places: dict[str, list[str]] = {}
     for key in keys():
         places.setdefault(key.name.rpartition(".")[2], []).append(key.name)
-    return [place for near in difflib.get_close_matches(name, places, n=1) for place in places[near]]
+    return places
