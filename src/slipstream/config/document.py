@@ -77,7 +77,8 @@ class _Loader(yaml.SafeLoader):
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
         self.nodes += 1
         if self.nodes > MAX_VISITS:
-            raise yaml.MarkedYAMLError(problem=f"more than {MAX_VISITS} keys and values", problem_mark=self.get_mark())
+            mark = self.peek_event().start_mark
+            raise yaml.MarkedYAMLError(problem=f"more than {MAX_VISITS} keys and values", problem_mark=mark)
         node: yaml.Node | None = super().compose_node(parent, index)
         return node
 
