@@ -77,7 +77,7 @@ class _Loader(yaml.SafeLoader):
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
         self.nodes += 1
         if self.nodes > MAX_VISITS:
-            mark = self.peek_event().start_mark
+            mark = self.peek_event().start_mark  # type: ignore[no-untyped-call]  # not in the stubs
             raise yaml.MarkedYAMLError(problem=f"more than {MAX_VISITS} keys and values", problem_mark=mark)
         node: yaml.Node | None = super().compose_node(parent, index)
         return node
