@@ -255,7 +255,7 @@ async def test_a_fresh_connection_found_dead_is_not_dialled_twice() -> None:
         assert response.status == 502
         assert response.error["code"] == "upstream_failed"
         assert len(node.calls) == 3
-        assert gateway.books.outcomes[1].ending is Ending.UNREACHABLE
+        assert gateway.books.outcomes[1].ending is Ending.UPSTREAM_LOST
 
 
 async def test_idle_connections_are_closed_before_the_node_would() -> None:
@@ -276,7 +276,7 @@ async def test_a_node_lost_before_its_first_byte_is_replaced_by_another(behaviou
         assert response.status == 200
         assert response.headers["x-slipstream-node"] == "node-1"
         assert [(o.ending, o.status) for o in gateway.books.outcomes] == [
-            (Ending.UNREACHABLE, None),
+            (Ending.UPSTREAM_LOST, None),
             (Ending.COMPLETED, 200),
         ]
 
@@ -321,33 +321,106 @@ async def test_a_full_node_is_replaced_by_another(status: int) -> None:
         ]
 
 
+OVERLOADED = b'{"error":{"message":"The queue is full.","type":"x","code":503}}'
+
+
+@pytest.mark.parametrize("status", [429, 503])
 @pytest.mark.parametrize("nodes", [1, 2, 3, 4])
-async def test_when_all_are_full_the_last_ones_answer_is_passed_on_as_it_is(nodes: int) -> None:
-    full = answer(429, b'{"full":1}', "Retry-After: 7\r\n")
+async def test_when_all_are_full_the_client_gets_429_which_says_so_in_the_last_ones_words(
+    status: int, nodes: int
+) -> None:
+    full = answer(status, OVERLOADED, "Retry-After: 7\r\n")
     async with scripted_node(full) as node, rig(*[node.url] * nodes) as gateway, Client.to(gateway) as client:
         client.post()
         response = await client.response()
-        assert (response.status, response.body, response.headers["retry-after"]) == (429, b'{"full":1}', "7")
-        assert response.headers["x-slipstream-node"] == f"node-{min(nodes, 3) - 1}"
-        assert [outcome.ending for outcome in gateway.books.outcomes] == [Ending.FULL] * min(nodes, 3)
+        last = f"node-{min(nodes, 3) - 1}"
+        assert (response.status, response.error["code"], response.headers["retry-after"]) == (429, "all_full", "7")
+        assert response.error["message"] == (
+            f"No node can take the request now; the last to refuse it was '{last}', with {status}: The queue is full."
+        )
+        assert [(o.ending, o.status) for o in gateway.books.outcomes] == [(Ending.FULL, status)] * min(nodes, 3)
+        assert [(type(error), path) for error, path in gateway.books.rejections] == [(AllFull, "/v1/chat/completions")]
         client.get("/health")
         assert (await client.response()).status == 200
 
 
-async def test_a_chunked_refusal_is_passed_on_whole() -> None:
-    full = raw(b"HTTP/1.1 503 X\r\nTransfer-Encoding: chunked\r\n\r\n", chunked(b"a"), chunked(b"b"), b"0\r\n\r\n")
+async def test_without_retries_a_refusal_is_all_full_and_no_other_node_is_asked() -> None:
+    async with (
+        scripted_node(answer(503, OVERLOADED)) as full,
+        scripted_node(answer()) as free,
+        rig(full.url, free.url, limits=Limits(retries=0)) as gateway,
+    ):
+        async with Client.to(gateway) as client:
+            client.post()
+            response = await client.response()
+        assert (response.status, response.error["code"], response.headers["retry-after"]) == (429, "all_full", "1")
+        assert free.calls == []
+
+
+@pytest.mark.parametrize("retries", [1, 2])
+async def test_full_then_dead_is_all_full_in_the_full_ones_words(retries: int) -> None:
+    async with (
+        scripted_node(answer(429, OVERLOADED, "Retry-After: 7\r\n")) as full,
+        rig(full.url, unused_url(), limits=Limits(retries=retries)) as gateway,
+    ):
+        async with Client.to(gateway) as client:
+            client.post()
+            response = await client.response()
+        assert (response.status, response.error["code"], response.headers["retry-after"]) == (429, "all_full", "7")
+        assert "'node-0'" in response.error["message"]
+        assert [outcome.ending for outcome in gateway.books.outcomes] == [Ending.FULL, Ending.UNREACHABLE]
+
+
+async def test_dead_then_full_is_all_full() -> None:
+    async with scripted_node(answer(503)) as full, rig(unused_url(), full.url) as gateway, Client.to(gateway) as client:
+        client.post()
+        response = await client.response()
+        assert (response.status, response.error["code"]) == (429, "all_full")
+        assert "'node-1', with 503." in response.error["message"]
+
+
+async def test_of_two_full_nodes_the_last_one_is_named() -> None:
+    async with (
+        scripted_node(answer(429, b'{"message":"first"}', "Retry-After: 7\r\n")) as one,
+        scripted_node(answer(503, b'{"message":"second"}')) as other,
+        rig(one.url, other.url) as gateway,
+        Client.to(gateway) as client,
+    ):
+        client.post()
+        response = await client.response()
+        assert response.error["message"].endswith("'node-1', with 503: second")
+        assert response.headers["retry-after"] == "1"
+
+
+async def test_full_then_failing_is_the_failure_as_the_node_wrote_it() -> None:
+    async with (
+        scripted_node(answer(429, OVERLOADED)) as full,
+        scripted_node(answer(500, b"broken")) as broken,
+        rig(full.url, broken.url) as gateway,
+        Client.to(gateway) as client,
+    ):
+        client.post()
+        response = await client.response()
+        assert (response.status, response.body) == (500, b"broken")
+
+
+async def test_a_chunked_refusal_is_read_whole() -> None:
+    head = b"HTTP/1.1 503 X\r\nTransfer-Encoding: chunked\r\n\r\n"
+    full = raw(head, chunked(OVERLOADED[:9]), chunked(OVERLOADED[9:]), b"0\r\n\r\n")
     async with scripted_node(full) as node, rig(node.url) as gateway, Client.to(gateway) as client:
         client.post()
         response = await client.response()
-        assert (response.status, response.body, response.complete) == (503, b"ab", True)
+        assert (response.status, response.complete) == (429, True)
+        assert response.error["message"].endswith(": The queue is full.")
 
 
-async def test_a_refusal_too_long_to_hold_is_the_answer() -> None:
+@pytest.mark.parametrize("retries", [0, 2])
+async def test_a_refusal_too_long_to_hold_is_the_answer(retries: int) -> None:
     body = b"x" * 300_000
     async with (
         scripted_node(answer(503, body)) as full,
         scripted_node(answer()) as free,
-        rig(full.url, free.url) as gateway,
+        rig(full.url, free.url, limits=Limits(retries=retries)) as gateway,
     ):
         async with Client.to(gateway) as client:
             client.post()
@@ -363,6 +436,15 @@ async def test_a_node_lost_while_it_refuses_is_replaced_by_another() -> None:
             client.post()
             assert (await client.response()).status == 200
         assert [outcome.ending for outcome in gateway.books.outcomes] == [Ending.FULL, Ending.COMPLETED]
+
+
+async def test_the_only_node_lost_while_it_refuses_is_all_full() -> None:
+    partial = die_after(b"HTTP/1.1 503 X\r\nRetry-After: 3\r\nContent-Length: 100\r\n\r\n" + OVERLOADED[:9])
+    async with scripted_node(partial) as full, rig(full.url) as gateway, Client.to(gateway) as client:
+        client.post()
+        response = await client.response()
+        assert (response.status, response.error["code"], response.headers["retry-after"]) == (429, "all_full", "3")
+        assert response.error["message"].endswith("'node-0', with 503.")
 
 
 @pytest.mark.parametrize(

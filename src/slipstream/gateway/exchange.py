@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import time
 from typing import Final
 
 from slipstream.core.dispatch import Placement
-from slipstream.core.errors import PlacementError, SlipstreamError, UpstreamFailed, UpstreamTimeout
+from slipstream.core.errors import (
+    AllFull,
+    NothingUsable,
+    PlacementError,
+    SlipstreamError,
+    UpstreamFailed,
+    UpstreamTimeout,
+)
 from slipstream.core.latency import Latency, latency_of
 from slipstream.core.outcome import Ending, Outcome
 from slipstream.core.request import RequestShape
@@ -15,6 +23,7 @@ from slipstream.gateway.headers import Answer, status_line
 from slipstream.gateway.limits import Limits
 from slipstream.gateway.ports import Ports, Statistics
 from slipstream.gateway.problems import error_event
+from slipstream.gateway.refusal import FULL_STATUSES, all_full
 from slipstream.gateway.reply import reply_problem
 from slipstream.gateway.sse import EventStream
 from slipstream.gateway.upstream import NodeConnection, NodePool, Upstreams
@@ -22,16 +31,15 @@ from slipstream.gateway.wire import ClientConnection, Request
 
 __all__ = ["Exchange"]
 
-FULL_STATUSES: Final = frozenset({429, 503})
-"""What a node answers when it can take no more: worth another node's try, and no fault."""
-
 HELD_BODY_BYTES: Final = 64 * 1024
-"""Up to here a body of known length is held until it is whole, so that one cut short can still become a 502."""
+"""Up to here a body of known length is held until it is whole, so that one cut short can still become a 502; and any
+body of a refusal, so that another node can still take the request."""
 
 READ_BODY_BYTES: Final = 4 * 1024 * 1024
 """Longer bodies are not read for statistics."""
 
 _BODILESS: Final = frozenset({204, 304})
+_OWN_LIMITS: Final = frozenset({errno.EMFILE, errno.ENFILE})
 _LAST_CHUNK: Final = b"0\r\n\r\n"
 
 
@@ -52,6 +60,7 @@ class Exchange:
         "_connecting",
         "_connection",
         "_events",
+        "_failure",
         "_head",
         "_limits",
         "_marks",
@@ -90,7 +99,8 @@ class Exchange:
         self._connection: NodeConnection | None = None
         self._connecting: asyncio.Task[NodeConnection] | None = None
         self._answer: Answer | None = None
-        self._refusal: Answer | None = None
+        self._refusal: Answer | None = None  # while it is coming in
+        self._failure: PlacementError | None = None  # the client's answer when no further node takes the request
         self._events: EventStream | None = None
         self._head: bytes | None = None
         self._chunked = self._redialled = False
@@ -107,7 +117,7 @@ class Exchange:
         """Place the request and send it."""
         if self._client is not None:
             self._shape = shape
-            self._place(None)
+            self._place()
 
     def fail(self, error: SlipstreamError) -> None:
         """Answer with an error, nothing of the answer having been written."""
@@ -115,8 +125,8 @@ class Exchange:
         if client is not None:
             reply_problem(self._ports, client, self._request, error)
 
-    def _place(self, failure: SlipstreamError | None) -> None:
-        """Book a node and send to it. ``failure`` is what became of the attempt before, ``None`` at the first."""
+    def _place(self) -> None:
+        """Book a node and send to it."""
         ports = self._ports
         assert self._shape is not None
         now = ports.clock()
@@ -125,14 +135,10 @@ class Exchange:
             placement = ports.dispatcher.place(self._shape, self._request.request_id, now, self._avoid)
         except SlipstreamError as error:
             ports.observer.decided(time.perf_counter() - started)
-            if self._refusal is not None:
-                self._pass_refusal_on(self._refusal)
-            else:
-                self.fail(error if failure is None else failure)
+            self.fail(error if self._failure is None else self._failure)
             return
         ports.observer.decided(time.perf_counter() - started)
         self._placement = placement
-        self._refusal = None
         self._pieces.clear()
         self._body_bytes = 0
         self._redialled = False
@@ -159,7 +165,12 @@ class Exchange:
         try:
             connection = task.result()
         except OSError as error:
-            self._try_elsewhere(f"No connection to node '{pool.spec.name}': {error.strerror or error}.")
+            if error.errno in _OWN_LIMITS:
+                self._settle(Ending.UPSTREAM_LOST)
+                self.fail(NothingUsable("This gateway has no file descriptors left to reach a node with."))
+            else:
+                sentence = f"No connection to node '{pool.spec.name}': {error.strerror or error}."
+                self._try_elsewhere(Ending.UNREACHABLE, sentence)
         else:
             self._send(connection, pool)
 
@@ -175,28 +186,46 @@ class Exchange:
         self._unsent = 0
         connection.send(self, b"".join(lines), body, head_only=request.method == "HEAD")
 
-    def _try_elsewhere(self, sentence: str) -> None:
+    def _try_elsewhere(self, ending: Ending, sentence: str) -> None:
         """The attempt failed before any byte of an answer came."""
-        self._settle(Ending.UNREACHABLE)
-        self._retry(UpstreamFailed(sentence))
+        self._settle(ending)
+        failure = self._failure  # a node that lives but is full says more than one that is dead
+        self._retry(failure if isinstance(failure, AllFull) else UpstreamFailed(sentence))
 
-    def _retry(self, failure: SlipstreamError) -> None:
+    def _retry(self, failure: PlacementError) -> None:
         """Try another node, if that is still allowed."""
+        self._failure = failure
         if self._retries_left > 0:
             self._retries_left -= 1
-            self._place(failure)
-        elif self._refusal is not None:
-            self._pass_refusal_on(self._refusal)
+            self._place()
         else:
             self.fail(failure)
+
+    def _refused(self, refusal: Answer) -> None:
+        """The node can take no more, and has said all or as much as will come."""
+        placement = self._placement
+        assert placement is not None
+        self._refusal = None
+        self._settle(Ending.FULL, refusal.status)
+        self._retry(all_full(placement.node.name, refusal, b"".join(self._pieces)))
 
     # The node's answer: calls from its connection.
 
     def answer_head(self, answer: Answer) -> None:
-        if answer.status in FULL_STATUSES and self._retries_left > 0:
-            self._refusal = answer  # kept whole: it is the client's answer when no other node takes the request
+        if answer.status in FULL_STATUSES:
+            self._refusal = answer  # nothing of it is written, so that another node can take the request
+        elif 300 <= answer.status < 400 and answer.status not in _BODILESS:
+            self._redirected(answer.status)
         else:
             self._begin_answer(answer)
+
+    def _redirected(self, status: int) -> None:
+        """The node sends the client elsewhere: to an address of the nodes' own network, which is not the client's."""
+        placement = self._placement
+        assert placement is not None
+        self._drop_upstream()
+        self._settle(Ending.REFUSED, status)
+        self.fail(UpstreamFailed(f"Node '{placement.node.name}' answered with a redirect ({status})."))
 
     def answer_body(self, data: bytes, framed: bytes | None) -> None:
         events = self._events
@@ -224,10 +253,8 @@ class Exchange:
 
     def answer_ended(self) -> None:
         self._connection = None
-        refusal = self._refusal
-        if refusal is not None:
-            self._settle(Ending.FULL, refusal.status)
-            self._retry(UpstreamFailed("No node could take the request."))
+        if self._refusal is not None:
+            self._refused(self._refusal)
         else:
             self._complete()
 
@@ -244,11 +271,10 @@ class Exchange:
                 self._redialled = True
                 self._connect(self._upstreams.pool(placement.node))
             else:
-                self._try_elsewhere(f"Node '{name}' closed the connection before it answered.")
+                # It may be this request that it can not bear, so it is not held to be down.
+                self._try_elsewhere(Ending.UPSTREAM_LOST, f"Node '{name}' closed the connection before it answered.")
         elif self._refusal is not None:
-            self._settle(Ending.FULL, self._refusal.status)
-            self._refusal = None
-            self._retry(UpstreamFailed(f"Node '{name}' was lost while it refused the request."))
+            self._refused(self._refusal)
         else:
             self._cut_short(
                 Ending.UPSTREAM_LOST, UpstreamFailed(f"Node '{name}' was lost before its answer was complete.")
@@ -305,16 +331,6 @@ class Exchange:
         self._begin_answer(refusal)
         self._write_body(b"".join(self._pieces))
 
-    def _pass_refusal_on(self, refusal: Answer) -> None:
-        """Let a whole refusal, settled before, become the client's answer."""
-        self._refusal = None
-        self._begin_answer(refusal)
-        body = b"".join(self._pieces)
-        if body:
-            self._write_body(body)
-        self._write_end()
-        self._finish()
-
     def _complete(self) -> None:
         """The node's answer came to its end."""
         answer = self._answer
@@ -337,16 +353,21 @@ class Exchange:
         self._write_end()
         if status >= 400:
             self._settle(Ending.FULL if status in FULL_STATUSES else Ending.REFUSED, status, now=ended_at)
-        else:
-            if self._read and events is None and 0 < self._body_bytes <= READ_BODY_BYTES:
-                payloads = (b"".join(self._pieces),)
-            placement = self._placement
-            assert placement is not None
-            statistics = self._ports.read_statistics(placement.state.engine, payloads) if payloads else None
+            self._finish()
+            return
+        if self._read and events is None and 0 < self._body_bytes <= READ_BODY_BYTES:
+            payloads = (b"".join(self._pieces),)
+        placement = self._placement
+        assert placement is not None
+        statistics: Statistics | None = None
+        try:
+            if payloads:
+                statistics = self._ports.read_statistics(placement.state.engine, payloads)
+        finally:  # the answer is delivered, whatever can be read from it
             output_tokens = statistics.output_tokens if statistics is not None else None
             latency = latency_of(self._request.received_at, first_token_at, ended_at, output_tokens)
             self._settle(Ending.COMPLETED, status, latency, statistics, now=ended_at)
-        self._finish()
+            self._finish()
 
     def _write_end(self) -> None:
         """Write what makes the client's answer a complete one."""
@@ -401,7 +422,8 @@ class Exchange:
         if self._connecting is not None:
             if now - self._active_at >= limits.connect_s:
                 self._drop_upstream()
-                self._try_elsewhere(f"Node '{self._placement.node.name}' did not accept a connection in time.")
+                sentence = f"Node '{self._placement.node.name}' did not accept a connection in time."
+                self._try_elsewhere(Ending.UNREACHABLE, sentence)
             return
         connection = self._connection
         if connection is None or connection.paused:

@@ -1,0 +1,48 @@
+"""A node's 429 or 503, read: the gateway's own answer when no other node takes the request."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+import msgspec
+
+from slipstream.core.errors import AllFull
+from slipstream.gateway.headers import Answer
+
+__all__ = ["FULL_STATUSES", "all_full"]
+
+FULL_STATUSES: Final = frozenset({429, 503})
+"""What a node answers when it can take no more: worth another node's try, and no fault."""
+
+MESSAGE_CHARACTERS: Final = 200
+"""Of an engine's message, the client gets this much."""
+
+_RETRY_AFTER: Final = re.compile(rb"^retry-after:[ \t]*(\d{1,9})[ \t]*\r$", re.IGNORECASE | re.MULTILINE)
+
+
+def all_full(node: str, refusal: Answer, body: bytes) -> AllFull:
+    """The error that says which node refused and in what words. Its ``retry_after_s`` is the node's, if it gave one.
+
+    A ``retry-after`` that is a date is not kept: to read it takes a clock that agrees with the node's.
+    """
+    sentence = f"No node can take the request now; the last to refuse it was '{node}', with {refusal.status}"
+    message = _message(body)
+    error = AllFull(f"{sentence}: {message}" if message else f"{sentence}.")
+    retry_after = _RETRY_AFTER.search(refusal.lines)
+    if retry_after is not None:
+        error.retry_after_s = int(retry_after[1])
+    return error
+
+
+def _message(body: bytes) -> str:
+    """What an error object says, on one line: OpenAI's, or one with less around it. Empty when it is none."""
+    try:
+        fields = msgspec.json.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return ""
+    if not isinstance(fields, dict):
+        return ""
+    error = fields.get("error", fields)
+    message = error.get("message") if isinstance(error, dict) else error
+    return " ".join(message.split())[:MESSAGE_CHARACTERS] if isinstance(message, str) else ""
