@@ -46,7 +46,7 @@ class OneNode:
         self.decision = Decision(self.node.name, Pool.STANDARD, Reason.NO_SPECULATOR, 0, 0.5, 0.0)
 
     def place(self, shape: RequestShape, request_id: str, now: float, avoid: Collection[str] = ()) -> Placement:
-        return Placement(request_id, shape, self.decision, self.state)
+        return Placement(request_id, shape, self.decision, self.state, 1)
 
     def settle(self, placement: Placement, outcome: Outcome, now: float) -> None: ...
 
