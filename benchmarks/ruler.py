@@ -188,7 +188,7 @@ def ours(folder: Path) -> list[Target]:
             folder,
             "slipstream, speculative",
             f"  - {{name: spec-0, {url}, pool: speculative, max_in_flight: 2000}}\n",
-            "pools: {speculative: {ceiling: 1000}}\n",
+            "pools: {speculative: {ceiling: 1000, short_output_tokens: 0}}\n",
         ),
     ]
 
