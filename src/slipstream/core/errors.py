@@ -11,7 +11,11 @@ SlipstreamError
 │   ├── UnknownModel            no node serves this model
 │   ├── UnknownPath             no such endpoint
 │   ├── WrongMethod             the endpoint exists, with another method
-│   └── BodyTooLarge            over the configured limit
+│   ├── BodyTooLarge            over the configured limit
+│   ├── Unauthenticated         no API key where one is needed, or one that is not known
+│   └── KeyLimitReached         a limit of the request's own API key (429)
+│       ├── TooManyInFlight     too many sequences at once
+│       └── TooManyRequests     too many requests in too short a time
 └── PlacementError              no node can take the request now (429, 503, 502, 504)
     ├── AllFull                 every usable node is at its limit
     ├── NothingUsable           no node is up
@@ -33,10 +37,14 @@ __all__ = [
     "EngineUnreachable",
     "InvalidBody",
     "InvalidField",
+    "KeyLimitReached",
     "NothingUsable",
     "PlacementError",
     "RequestError",
     "SlipstreamError",
+    "TooManyInFlight",
+    "TooManyRequests",
+    "Unauthenticated",
     "UnknownModel",
     "UnknownPath",
     "UpstreamFailed",
@@ -127,6 +135,26 @@ class WrongMethod(RequestError):
 
 class BodyTooLarge(RequestError):
     """The body is over the configured limit."""
+
+
+class Unauthenticated(RequestError):
+    """The request has no API key where one is needed, or one that is not known."""
+
+
+class KeyLimitReached(RequestError):
+    """A limit of the request's own API key is reached. ``retry_after_s`` as of a PlacementError."""
+
+    def __init__(self, message: str, retry_after_s: int = 1) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
+
+
+class TooManyInFlight(KeyLimitReached):
+    """The key has as many sequences in flight as it may."""
+
+
+class TooManyRequests(KeyLimitReached):
+    """The key has sent as many requests as it may in this time."""
 
 
 class PlacementError(SlipstreamError):

@@ -7,7 +7,14 @@ from typing import Final, NamedTuple
 import msgspec
 
 from slipstream.core import errors
-from slipstream.core.errors import PlacementError, RequestError, SlipstreamError, WrongMethod
+from slipstream.core.errors import (
+    KeyLimitReached,
+    PlacementError,
+    RequestError,
+    SlipstreamError,
+    Unauthenticated,
+    WrongMethod,
+)
 from slipstream.gateway.wire_errors import HeadersTooLarge, MalformedRequest
 
 __all__ = ["ROWS", "Row", "error_event", "problem_body", "problem_headers", "row_of"]
@@ -27,11 +34,14 @@ ROWS: Final[dict[type[SlipstreamError], Row]] = {
     errors.InvalidBody: Row(400, _INVALID, "invalid_body"),
     errors.InvalidField: Row(400, _INVALID, "invalid_field"),
     MalformedRequest: Row(400, _INVALID, "malformed_request"),
+    errors.Unauthenticated: Row(401, _INVALID, "invalid_api_key"),
     errors.UnknownModel: Row(404, _INVALID, "model_not_found"),
     errors.UnknownPath: Row(404, _INVALID, "unknown_path"),
     errors.WrongMethod: Row(405, _INVALID, "method_not_allowed"),
     errors.BodyTooLarge: Row(413, _INVALID, "body_too_large"),
     HeadersTooLarge: Row(431, _INVALID, "headers_too_large"),
+    errors.TooManyInFlight: Row(429, "rate_limit_error", "key_in_flight_limit"),
+    errors.TooManyRequests: Row(429, "rate_limit_error", "key_rate_limit"),
     errors.AllFull: Row(429, "rate_limit_error", "all_full"),
     errors.ConfigError: Row(500, "server_error", "config_error"),
     errors.EngineUnreachable: Row(502, "server_error", "engine_unreachable"),
@@ -62,11 +72,15 @@ def problem_body(error: SlipstreamError) -> bytes:
 
 
 def problem_headers(error: SlipstreamError) -> bytes:
-    """The header lines an error adds: ``retry-after`` when waiting helps, ``allow`` when another method would do."""
+    """The header lines an error adds: ``retry-after`` when waiting helps, ``allow`` when another method would do, and
+    ``www-authenticate`` when a key would.
+    """
     if isinstance(error, WrongMethod):
         return f"allow: {', '.join(error.allowed)}\r\n".encode()
-    if isinstance(error, PlacementError) and row_of(error).status in (429, 503):
+    if isinstance(error, KeyLimitReached) or (isinstance(error, PlacementError) and row_of(error).status in (429, 503)):
         return b"retry-after: %d\r\n" % error.retry_after_s
+    if isinstance(error, Unauthenticated):
+        return b"www-authenticate: Bearer\r\n"
     return b""
 
 
