@@ -119,10 +119,8 @@ class Lease:
         more = sequences - self._sequences
         if most is not None and usage.in_flight + more > most:
             if sequences > most:
-                message = (
-                    f"The request asks for {sequences} answers, but the API key '{policy.key_id}' may have {most} "
-                )
-                raise InvalidField(message + "in flight.", "n")
+                sentence = f"The request asks for {sequences} answers, but its API key may have {most} in flight."
+                raise InvalidField(sentence, "n")
             usage.over_in_flight += 1
             raise _too_many_in_flight(policy.key_id, most)
         usage.in_flight += more
