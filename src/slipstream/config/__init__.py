@@ -3,7 +3,7 @@
 from slipstream.config.loading import load, parse
 from slipstream.config.reference import json_schema
 from slipstream.config.schema import FleetConfig
-from slipstream.config.specs import category_rules, node_specs, prior_alphas
+from slipstream.config.specs import category_rules, node_specs, node_templates, prior_alphas
 from slipstream.config.values import Address
 from slipstream.config.warning import warnings
 
@@ -14,6 +14,7 @@ __all__ = [
     "json_schema",
     "load",
     "node_specs",
+    "node_templates",
     "parse",
     "prior_alphas",
     "warnings",

@@ -71,6 +71,11 @@ def _address(data: object, section: str) -> Address | None:
 
 def _nodes(data: object, report: Report) -> Iterator[ConfigProblem]:
     nodes = _entries(data, "nodes")
+    if isinstance(data, dict) and not nodes and _at(data, "discovery", "file") is None:
+        if "nodes" not in data:
+            yield report(("nodes",), "nothing, and the key is required", "the engine endpoints, at least one")
+        elif data["nodes"] == []:
+            yield report(("nodes",), "an empty list", "at least one entry")
     first: dict[tuple[str, str], int] = {}
     for index in range(len(nodes)):
         for key in ("name", "url"):

@@ -15,10 +15,11 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from slipstream.config.checks import check
-from slipstream.config.document import Document, Path, read_document
+from slipstream.config.document import Path
 from slipstream.config.files import read_text
 from slipstream.config.reference import keys
 from slipstream.config.schema import FleetConfig, Section
+from slipstream.config.sources import Sources, read_sources
 from slipstream.core.errors import ConfigError, ConfigProblem
 
 __all__ = ["load", "parse"]
@@ -60,56 +61,34 @@ def parse(text: str, filename: str, directory: FilePath = FilePath()) -> FleetCo
 
     Raises ConfigError with every problem found. Secrets are looked up (and may be missing), never kept.
     """
-    document, problems = read_document(text, filename)
-    data = _resolve_files(document.data, directory)
+    sources, problems = read_sources(text, filename, directory)
+    data = sources.data
     if not isinstance(data, dict):
-        raise ConfigError((*problems, document.problem((), _shown(data, ()), "keys with values")))
+        raise ConfigError((*problems, sources.problem((), _shown(data, ()), "keys with values")))
     config = None
     try:
         config = FleetConfig.model_validate(data)
     except ValidationError as error:
-        problems += [_problem(document, details) for details in error.errors(include_url=False) if not _echo(details)]
-    problems += check(data, document.problem)
+        problems += [_problem(sources, details) for details in error.errors(include_url=False)]
+    problems += check(data, sources.problem)
     if config is None or problems:
-        raise ConfigError(_in_order(problems))
+        raise ConfigError(_in_order(problems, filename))
     return config
 
 
-def _in_order(problems: Iterable[ConfigProblem]) -> tuple[ConfigProblem, ...]:
-    """By line, each place once per complaint."""
-    return tuple(sorted(dict.fromkeys(problems), key=lambda problem: problem.line or 0))
+def _in_order(problems: Iterable[ConfigProblem], filename: str) -> tuple[ConfigProblem, ...]:
+    """By file, the first one first, and line; each place once per complaint."""
+    return tuple(sorted(dict.fromkeys(problems), key=lambda one: (one.file != filename, one.line or 0)))
 
 
-def _resolve_files(data: Any, directory: FilePath) -> Any:
-    """The data with key files made absolute, so that a configuration means the same wherever it is used."""
-    match data:
-        case {"nodes": list(nodes)}:
-            return data | {"nodes": [_resolve_file(node, directory) for node in nodes]}
-    return data
-
-
-def _resolve_file(node: Any, directory: FilePath) -> Any:
-    match node:
-        case {"api_key": {"file": str(file)} as key}:
-            return node | {"api_key": key | {"file": str((directory / file).absolute())}}
-    return node
-
-
-def _echo(details: ErrorDetails) -> bool:
-    """A list counts as too short when all its entries are refused; the entries' own problems are enough."""
-    return details["type"] == "too_short" and bool(details["input"])
-
-
-def _problem(document: Document, details: ErrorDetails) -> ConfigProblem:
+def _problem(sources: Sources, details: ErrorDetails) -> ConfigProblem:
     path: Path = tuple(part for part in details["loc"] if part != "[key]")
     match details["type"]:
         case "missing":
-            return document.problem(path, "nothing, and the key is required", _description(path))
+            return sources.problem(path, "nothing, and the key is required", _description(path))
         case "extra_forbidden":
-            return document.problem(path, *_unknown_key(path))
-        case "too_short":
-            return document.problem(path, "an empty list", "at least one entry")
-    return document.problem(path, _shown(details["input"], path), _allowed(details))
+            return sources.problem(path, *_unknown_key(path))
+    return sources.problem(path, _shown(details["input"], path), _allowed(details))
 
 
 def _allowed(details: ErrorDetails) -> str:

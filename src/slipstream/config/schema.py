@@ -17,6 +17,7 @@ __all__ = [
     "Category",
     "CategoryRuleSection",
     "Control",
+    "Discovery",
     "FleetConfig",
     "Gateway",
     "Log",
@@ -99,6 +100,9 @@ class Gateway(Section):
         default=2, description="Other nodes tried when one fails before the first byte of its answer."
     )
     timeouts: Timeouts = Field(default=Timeouts(), description="How long the gateway waits.")
+    grace_s: Annotated[float, Field(ge=0, le=86_400)] = Field(
+        default=30.0, description="Seconds that running requests have to end, once the gateway is told to stop."
+    )
 
     @property
     def address(self) -> Address:
@@ -269,6 +273,11 @@ class Node(Section):
     engine: Literal["vllm", "llamacpp"] | None = Field(
         default=None, description="The engine's kind; left out = found out by asking."
     )
+    resolve: Literal["all"] | None = Field(
+        default=None,
+        description="`all`: as many nodes as the url's host name has addresses, each called by this name, a dash and "
+        "its address; left out = one node.",
+    )
     models: tuple[str, ...] = Field(
         default=(), strict=False, description="Model names it serves; left out = found out by asking."
     )
@@ -285,6 +294,19 @@ class Node(Section):
     )
     api_key: Secret | None = Field(
         default=None, description="The node's own key, sent as a bearer token; by reference only."
+    )
+
+
+class Discovery(Section):
+    """Nodes that this file does not name one by one."""
+
+    file: str | None = Field(
+        default=None,
+        description="File with `nodes` of its own, relative to this one; it may have none. A change of it is a change "
+        "of the configuration.",
+    )
+    resolve_interval_s: Annotated[float, Field(ge=0.1, le=86_400)] = Field(
+        default=5.0, description="Seconds between two look-ups of the host names of nodes with `resolve: all`."
     )
 
 
@@ -326,7 +348,8 @@ class FleetConfig(Section):
     trust_category_header: bool = Field(
         default=False, description="Whether a client may name the category itself, in x-slipstream-category."
     )
-    nodes: Annotated[tuple[Node, ...], Field(min_length=1)] = Field(
-        strict=False, description="The engine endpoints, at least one."
+    discovery: Discovery = Field(default=Discovery(), description="Nodes that this file does not name one by one.")
+    nodes: tuple[Node, ...] = Field(
+        default=(), strict=False, description="The engine endpoints, at least one unless `discovery.file` names them."
     )
     log: Log = Field(default=Log(), description="Structured logs.")

@@ -6,7 +6,7 @@ from slipstream.config.schema import FleetConfig, Node
 from slipstream.core.category import CategoryRule
 from slipstream.core.node import NodeSpec, SpeculatorKind
 
-__all__ = ["category_rules", "node_specs", "prior_alphas"]
+__all__ = ["category_rules", "node_specs", "node_templates", "prior_alphas"]
 
 
 def node_specs(config: FleetConfig) -> tuple[NodeSpec, ...]:
@@ -14,8 +14,17 @@ def node_specs(config: FleetConfig) -> tuple[NodeSpec, ...]:
 
     Raises ``ValueError`` when a key that was there at the check is there no longer.
     """
+    return _specs(config, None)
+
+
+def node_templates(config: FleetConfig) -> tuple[NodeSpec, ...]:
+    """What stands for as many nodes as the host of its url has addresses. Raises as ``node_specs`` does."""
+    return _specs(config, "all")
+
+
+def _specs(config: FleetConfig, resolve: str | None) -> tuple[NodeSpec, ...]:
     ceiling = config.pools.speculative.ceiling
-    return tuple(_node_spec(node, ceiling) for node in config.nodes)
+    return tuple(_node_spec(node, ceiling) for node in config.nodes if node.resolve == resolve)
 
 
 def _node_spec(node: Node, pool_ceiling: int) -> NodeSpec:

@@ -15,6 +15,8 @@ def warnings(config: FleetConfig) -> tuple[str, ...]:
 
 def _one_sided(config: FleetConfig) -> list[str]:
     pools = {node.pool for node in config.nodes}
+    if not pools:
+        return [f"{config.discovery.file} names no node yet, so every request is refused"]
     if Pool.SPECULATIVE not in pools:
         return ["no node is in the speculative pool, so nothing is ever speculated"]
     if Pool.STANDARD not in pools:
