@@ -1,0 +1,126 @@
+"""The access log: one JSON object a request, whoever answered it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Protocol
+
+import msgspec
+
+from slipstream.core.acceptance import mean_acceptance_length_from_counts
+from slipstream.core.history import History
+from slipstream.core.outcome import Ending
+from slipstream.core.policy import Reason
+from slipstream.core.request import Pool, TrafficClass
+
+__all__ = ["AccessLine", "AccessLog", "Lines", "milliseconds"]
+
+MODEL_CHARACTERS = 128
+PATH_CHARACTERS = 256
+"""Of the client's own words, the log keeps this much."""
+
+
+class Lines(Protocol):
+    """Where lines go."""
+
+    def write(self, line: bytes) -> None: ...
+
+
+class AccessLine(msgspec.Struct, gc=False, frozen=True):
+    """One line, in the order of its keys; docs/reference/access-log.md says what each means. Unknown is ``None``."""
+
+    time: datetime
+    id: str
+    key: str | None
+    method: str
+    path: str
+    status: int | None
+    error: str | None
+    model: str | None
+    category: str | None
+    traffic_class: TrafficClass | None
+    streamed: bool | None
+    node: str | None
+    pool: Pool | None
+    reason: Reason | None
+    attempts: int
+    ending: Ending | None
+    prompt_tokens: int | None
+    output_tokens: int | None
+    drafted: int | None
+    accepted: int | None
+    tau: float | None
+    ttft_ms: float | None
+    tpot_ms: float | None
+    e2e_ms: float | None
+
+
+class AccessLog:
+    """Writes a line for each request that has ended. ``wall_clock`` is the time of day, in seconds since 1970."""
+
+    __slots__ = ("_encode", "_lines", "_wall_clock")
+
+    def __init__(self, lines: Lines, wall_clock: Callable[[], float]) -> None:
+        self._lines = lines
+        self._wall_clock = wall_clock
+        self._encode = msgspec.json.Encoder().encode
+
+    def answered(self, history: History) -> None:
+        """A request has ended."""
+        received = datetime.fromtimestamp(self._wall_clock() - history.ended_at + history.received_at, UTC)
+        self._lines.write(self._encode(_line(history, received)) + b"\n")
+
+
+def milliseconds(seconds: float | None) -> float | None:
+    """To the microsecond, so that the text is short."""
+    return None if seconds is None else int(seconds * 1e6 + 0.5) / 1e3
+
+
+def _line(history: History, received: datetime) -> AccessLine:
+    """The values by position: keywords would cost as much as everything else."""
+    shape = history.shape
+    attempts = history.attempts
+    model = category = traffic_class = streamed = node = pool = reason = None
+    ending = prompt_tokens = output_tokens = drafted = accepted = tau = ttft_s = tpot_s = None
+    if shape is not None:
+        model, category = shape.model[:MODEL_CHARACTERS], shape.category
+        traffic_class, streamed = shape.traffic_class, shape.streamed
+    if attempts:
+        placement = attempts[-1].placement
+        node, pool, reason, *_ = placement.decision
+        outcome = placement.outcome
+        if outcome is not None:
+            ending, _, latency, prompt_tokens, output_tokens, sample = outcome
+            if latency is not None:
+                ttft_s, tpot_s, _ = latency
+            if sample is not None:
+                drafted, accepted = sample.drafted, sample.accepted
+                if sample.verify_steps is not None:
+                    tau = mean_acceptance_length_from_counts(accepted, sample.verify_steps)
+    return AccessLine(
+        received,
+        history.request_id,
+        history.key_id,
+        history.method,
+        history.path[:PATH_CHARACTERS],
+        history.status,
+        history.error,
+        model,
+        category,
+        traffic_class,
+        streamed,
+        node,
+        pool,
+        reason,
+        len(attempts),
+        ending,
+        prompt_tokens,
+        output_tokens,
+        drafted,
+        accepted,
+        tau,
+        milliseconds(ttft_s),
+        milliseconds(tpot_s),
+        milliseconds(history.ended_at - history.received_at),
+    )

@@ -1,0 +1,109 @@
+"""One line a request, with what is known of it and nothing that is not."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from histories import ANSWERED, attempt, history
+from slipstream.core.acceptance import SpeculationSample
+from slipstream.core.history import History
+from slipstream.core.outcome import Ending, Outcome
+from slipstream.core.request import RequestShape
+from slipstream.telemetry.access_log import AccessLog
+
+
+class Kept:
+    """Lines in memory."""
+
+    def __init__(self) -> None:
+        self.lines: list[bytes] = []
+
+    def write(self, line: bytes) -> None:
+        self.lines.append(line)
+
+
+def line_of(ended: History) -> dict[str, Any]:
+    kept = Kept()
+    AccessLog(kept, lambda: 1_790_000_002.5).answered(ended)
+    (line,) = kept.lines
+    assert line.endswith(b"\n")
+    assert line.count(b"\n") == 1
+    fields: dict[str, Any] = json.loads(line)
+    return fields
+
+
+def test_a_line_tells_who_asked_where_it_went_why_and_how_it_went() -> None:
+    assert line_of(history(attempt(), key_id="team-a")) == {
+        "time": "2026-09-21T14:13:20Z",
+        "id": "r-1",
+        "key": "team-a",
+        "method": "POST",
+        "path": "/v1/chat/completions",
+        "status": 200,
+        "error": None,
+        "model": "m",
+        "category": "code",
+        "traffic_class": "interactive",
+        "streamed": False,
+        "node": "spec-0",
+        "pool": "speculative",
+        "reason": "speculative",
+        "attempts": 1,
+        "ending": "completed",
+        "prompt_tokens": 120,
+        "output_tokens": 76,
+        "drafted": 100,
+        "accepted": 60,
+        "tau": 3.4,
+        "ttft_ms": 123.456,
+        "tpot_ms": 21.346,
+        "e2e_ms": 2500.0,
+    }
+
+
+def test_time_is_that_of_the_arrival() -> None:
+    assert line_of(history(attempt()))["time"] == "2026-09-21T14:13:20Z"  # it ended 2.5 s later
+
+
+def test_a_request_that_no_node_took_has_its_category_and_the_error() -> None:
+    line = line_of(history(status=429, error="all_full"))
+    assert (line["status"], line["error"], line["category"], line["attempts"]) == (429, "all_full", "code", 0)
+    assert {line[key] for key in ("node", "pool", "reason", "ending", "output_tokens", "ttft_ms")} == {None}
+
+
+def test_a_request_that_could_not_be_read_has_neither_shape_nor_node() -> None:
+    line = line_of(History("", "", "", None, 10.0, 10.0, None, (), 400, "malformed_request"))
+    assert line["status"] == 400
+    assert {line[key] for key in ("model", "category", "traffic_class", "streamed", "node")} == {None}
+    assert line["e2e_ms"] == 0
+
+
+def test_the_last_attempt_is_the_one_that_is_told() -> None:
+    first, last = attempt(Outcome(Ending.UNREACHABLE), "spec-0"), attempt(ANSWERED, "std-0", 2)
+    line = line_of(history(first, last))
+    assert (line["node"], line["ending"], line["attempts"]) == ("std-0", "completed", 2)
+
+
+def test_a_client_that_left_before_the_answer_has_no_status() -> None:
+    line = line_of(history(attempt(Outcome(Ending.CLIENT_GONE)), status=None))
+    assert (line["status"], line["ending"], line["ttft_ms"], line["e2e_ms"]) == (None, "client_gone", None, 2500.0)
+
+
+@pytest.mark.parametrize("steps", [None, 0])
+def test_tau_is_unknown_without_verify_steps(steps: int | None) -> None:
+    outcome = Outcome(Ending.COMPLETED, 200, None, None, 9, SpeculationSample(0, 0, steps, 9))
+    line = line_of(history(attempt(outcome)))
+    assert (line["tau"], line["drafted"], line["accepted"]) == (None, 0, 0)
+
+
+@given(st.text(max_size=600), st.text(st.characters(min_codepoint=33, max_codepoint=126), max_size=128))
+def test_the_words_of_a_client_can_not_break_a_line_and_are_bounded(words: str, request_id: str) -> None:
+    line = line_of(history(path=words, request_id=request_id, shape=RequestShape(words, "code")))
+    assert line["path"] == words[:256]
+    assert line["model"] == words[:128]
+    assert line["id"] == request_id

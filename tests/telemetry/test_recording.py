@@ -1,0 +1,117 @@
+"""What is recorded can be read back, whole, whatever became of the process that wrote it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from histories import ANSWERED, attempt, history
+from slipstream.core.history import History
+from slipstream.core.outcome import Ending, Outcome
+from slipstream.core.policy import Reason
+from slipstream.core.request import Pool, RequestShape, TrafficClass
+from slipstream.telemetry.recording import FORMAT, RecordedRequest, Recorder, RecordingUnreadable, read_recording
+
+
+class Written:
+    """A recording in a file, written without delay."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def write(self, line: bytes) -> None:
+        with self.path.open("ab") as file:
+            file.write(line)
+
+
+def recorded(path: Path, *histories: History) -> list[RecordedRequest]:
+    recorder = Recorder(Written(path), 4.0, lambda: 1_790_000_002.5)
+    for ended in histories:
+        recorder.answered(ended)
+    return list(read_recording(path))
+
+
+def test_a_request_comes_back_with_arrival_shape_decision_and_outcome(tmp_path: Path) -> None:
+    shape = RequestShape("m", "code", TrafficClass.BULK, 3, 100, True, 500, frozenset({"min_p"}), Pool.STANDARD)
+    (request,) = recorded(tmp_path / "r", history(attempt(), key_id="team-a", shape=shape))
+    assert request.shape == shape
+    assert (request.format, request.id, request.key, request.status, request.error) == (
+        FORMAT,
+        "r-1",
+        "team-a",
+        200,
+        None,
+    )
+    assert (request.time, request.arrival_s, request.duration_s) == (1_790_000_000.0, 6.0, 2.5)
+    (placed,) = request.attempts
+    assert (placed.node, placed.pool, placed.reason) == ("spec-0", Pool.SPECULATIVE, Reason.SPECULATIVE)
+    assert (placed.at_s, placed.fleet_version, placed.draw) == (0.001, 17, 0.25)
+    assert (placed.occupancy, placed.ceiling, placed.limit) == (2, 8, 256)
+    assert (placed.ending, placed.status, placed.prompt_tokens, placed.output_tokens) == (
+        Ending.COMPLETED,
+        200,
+        120,
+        76,
+    )
+    assert (placed.drafted, placed.accepted, placed.verify_steps) == (100, 60, 25)
+    assert (placed.ttft_ms, placed.tpot_ms, placed.e2e_ms) == (123.456, 21.346, 1712.345)
+
+
+def test_every_attempt_is_recorded_and_so_is_a_refusal(tmp_path: Path) -> None:
+    retried = history(attempt(Outcome(Ending.FULL, 503)), attempt(ANSWERED, "std-0", 2, at=10.25))
+    refused = history(status=429, error="all_full")
+    unread = History("", "", "", None, 10.0, 10.0, None, (), 400, "malformed_request")
+    first, second, third = recorded(tmp_path / "r", retried, refused, unread)
+    assert [(one.node, one.ending, one.at_s) for one in first.attempts] == [
+        ("spec-0", Ending.FULL, 0.001),
+        ("std-0", Ending.COMPLETED, 0.25),
+    ]
+    assert (second.attempts, second.status, second.error) == ((), 429, "all_full")
+    assert second.shape == RequestShape("m", "code")
+    assert third.shape is None
+
+
+def test_a_last_line_that_was_cut_is_passed_over(tmp_path: Path) -> None:
+    path = tmp_path / "r"
+    recorded(path, history(attempt()), history(attempt()))
+    whole = path.read_bytes()
+    for length in range(whole.index(b"\n") + 1, len(whole) - 1):
+        path.write_bytes(whole[:length])
+        assert len(list(read_recording(path))) == 1
+
+
+def test_a_broken_line_in_the_middle_is_said_with_its_place(tmp_path: Path) -> None:
+    path = tmp_path / "r"
+    recorded(path, history())
+    path.write_bytes(path.read_bytes() + b'{"format": 1}\n')
+    with pytest.raises(RecordingUnreadable, match=r"r:2: no line of a recording: .*id"):
+        list(read_recording(path))
+
+
+@given(st.binary(max_size=40))
+def test_bytes_that_are_no_recording_are_said_to_be_none(tmp_path_factory: pytest.TempPathFactory, junk: bytes) -> None:
+    path = tmp_path_factory.mktemp("junk") / "r"
+    path.write_bytes(junk + b"\n")
+    with pytest.raises(RecordingUnreadable, match="no line of a recording"):
+        list(read_recording(path))
+
+
+def test_a_later_format_is_refused_and_later_keys_are_passed_over(tmp_path: Path) -> None:
+    path = tmp_path / "r"
+    recorded(path, history(attempt()))
+    line = json.loads(path.read_bytes())
+    path.write_text(json.dumps(line | {"news": 1, "shape": line["shape"] | {"news": 2}}) + "\n")
+    (request,) = read_recording(path)
+    assert request.shape == RequestShape("m", "code")
+    path.write_text(json.dumps(line | {"format": FORMAT + 1}) + "\n")
+    with pytest.raises(RecordingUnreadable, match="later version"):
+        list(read_recording(path))
+
+
+def test_a_file_that_is_not_there_is_said(tmp_path: Path) -> None:
+    with pytest.raises(RecordingUnreadable, match="No such file"):
+        list(read_recording(tmp_path / "none"))
