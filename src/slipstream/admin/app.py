@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
@@ -13,6 +13,7 @@ import msgspec
 import structlog
 from aiohttp import web
 
+from slipstream.admin.auth import token_required
 from slipstream.admin.query import read_query
 from slipstream.admin.view import advice_view, attempt_view, decision_view, fleet_view
 from slipstream.core.advice import advise
@@ -28,16 +29,20 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 @dataclass(frozen=True, slots=True)
 class Admin:
-    """What the admin API reads from. ``clock`` is the fleet's, in seconds; ``version`` that of the software."""
+    """What the admin API reads from. ``clock`` is the fleet's, in seconds; ``version`` that of the software. ``token``
+    is what every request must bear, ``None`` = nothing.
+    """
 
     dispatcher: Dispatcher
     collector: FleetCollector
     clock: Callable[[], float]
     version: str
+    token: str | None = field(default=None, repr=False)
 
     def application(self) -> web.Application:
         """The routes, ready to be served."""
-        application = web.Application(middlewares=[_errors_as_sentences])
+        guards = [] if self.token is None else [token_required(self.token)]
+        application = web.Application(middlewares=[_errors_as_sentences, *guards])
         application.router.add_get("/metrics", self._metrics)
         application.router.add_get("/fleet", self._fleet)
         application.router.add_get("/decisions", self._decisions)

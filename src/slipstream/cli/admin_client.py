@@ -3,22 +3,33 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.client import HTTPException
-from typing import Any
+from pathlib import Path
+from typing import Annotated, Any
 from urllib.error import HTTPError
 from urllib.parse import urlsplit
-from urllib.request import urlopen
+from urllib.request import Request, urlopen
 
+import typer
 from rich.errors import ConsoleError
 
 from slipstream.core.errors import SlipstreamError
 
-__all__ = ["DEFAULT_URL", "AdminUnreachable", "fetch", "reading"]
+__all__ = ["DEFAULT_URL", "AdminUnreachable", "TokenFile", "fetch", "reading"]
 
 DEFAULT_URL = "http://127.0.0.1:8081"
+TOKEN_VARIABLE = "SLIPSTREAM_ADMIN_TOKEN"
+
+TokenFile = Annotated[
+    Path | None,
+    typer.Option(
+        help=f"File with the admin API's token; left out = the environment variable {TOKEN_VARIABLE}, if set."
+    ),
+]
 TIMEOUT_S = 5.0
 MAX_BYTES = 64 * 1024 * 1024
 """More than any admin API answers; another server's answer may never end."""
@@ -28,13 +39,17 @@ class AdminUnreachable(SlipstreamError):
     """The admin API did not answer, or not as one."""
 
 
-def fetch(url: str, path: str) -> dict[str, Any]:
+def fetch(url: str, path: str, token_file: Path | None = None) -> dict[str, Any]:
     """The JSON object at ``path``. Raises ``AdminUnreachable`` with one sentence for a person."""
     if not _is_address(url):
         raise AdminUnreachable(f"{url!r} is no address of an admin API; it looks like {DEFAULT_URL}")
+    token = _token(token_file)
     with reading(url):
+        request = Request(url.rstrip("/") + path)
+        if token:
+            request.add_unredirected_header("authorization", f"Bearer {token}")  # not for wherever that may lead
         try:
-            with urlopen(url.rstrip("/") + path, timeout=TIMEOUT_S) as response:
+            with urlopen(request, timeout=TIMEOUT_S) as response:
                 answer = json.loads(response.read(MAX_BYTES))
         except HTTPError as error:
             raise AdminUnreachable(_sentence_of(error)) from error
@@ -46,6 +61,21 @@ def fetch(url: str, path: str) -> dict[str, Any]:
         if not isinstance(answer, dict):
             raise TypeError("no object")
     return answer
+
+
+def _token(file: Path | None) -> str:
+    """The token to send; empty = none."""
+    if file is None:
+        token = os.environ.get(TOKEN_VARIABLE, "")
+        if not re.fullmatch(r"[!-~]*", token):
+            raise AdminUnreachable(f"{TOKEN_VARIABLE} must be printable ASCII characters, without spaces")
+        return token
+    from slipstream.config.values import secret_from_file  # half a second to load, for those who need it
+
+    try:
+        return secret_from_file(str(file))
+    except ValueError as error:
+        raise AdminUnreachable(f"--token-file needs {error}") from None
 
 
 @contextmanager
@@ -84,6 +114,7 @@ def _is_address(url: str) -> bool:
 
 def _sentence_of(error: HTTPError) -> str:
     try:
-        return " ".join(str(json.loads(error.read(MAX_BYTES))["error"]["message"]).split())
+        sentence = " ".join(str(json.loads(error.read(MAX_BYTES))["error"]["message"]).split())
     except (OSError, HTTPException, LookupError, TypeError, ValueError, RecursionError):
         return f"{error.url} answers with status {error.code}: is it the admin API's port?"
+    return f"{sentence} (here: --token-file, or the variable {TOKEN_VARIABLE})" if error.code == 401 else sentence

@@ -10,7 +10,7 @@ import typer
 from rich.console import Console, Group, RenderableType
 from rich.text import Text
 
-from slipstream.cli.admin_client import DEFAULT_URL, AdminUnreachable, fetch, reading
+from slipstream.cli.admin_client import DEFAULT_URL, AdminUnreachable, TokenFile, fetch, reading
 from slipstream.cli.tables import candidate_table, number
 
 __all__ = ["attempt_report", "explain"]
@@ -20,11 +20,12 @@ def explain(
     request_id: Annotated[str, typer.Argument(help="The x-request-id of the answer.")],
     as_json: Annotated[bool, typer.Option("--json", help="Print it as JSON.")] = False,
     url: Annotated[str, typer.Option(help="Address of the admin API.")] = DEFAULT_URL,
+    token_file: TokenFile = None,
 ) -> None:
     """Show where a request went and why, and why every other node did not get it."""
     try:
         # An argument that is not UTF-8 keeps its bytes, and is then no request's id.
-        answer = fetch(url, f"/decisions/{quote(request_id, safe='', errors='surrogateescape')}")
+        answer = fetch(url, f"/decisions/{quote(request_id, safe='', errors='surrogateescape')}", token_file)
         with reading(url):
             attempts = answer["attempts"]
             if as_json:

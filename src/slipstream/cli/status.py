@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -11,7 +12,7 @@ from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
-from slipstream.cli.admin_client import DEFAULT_URL, AdminUnreachable, fetch, reading
+from slipstream.cli.admin_client import DEFAULT_URL, AdminUnreachable, TokenFile, fetch, reading
 from slipstream.cli.tables import category_table, node_table
 
 __all__ = ["fleet_report", "status"]
@@ -23,16 +24,17 @@ def status(
     watch: Annotated[bool, typer.Option("--watch", "-w", help="Show it anew every second until Ctrl-C.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print it as JSON; one line each time with --watch.")] = False,
     url: Annotated[str, typer.Option(help="Address of the admin API.")] = DEFAULT_URL,
+    token_file: TokenFile = None,
 ) -> None:
     """Show nodes, acceptance by category and where requests went."""
     try:
         with reading(url):
             if watch:
-                _watch(url, as_json)
+                _watch(url, token_file, as_json)
             elif as_json:
-                print(json.dumps(_fleet(url), indent=2))
+                print(json.dumps(_fleet(url, token_file), indent=2))
             else:
-                Console().print(fleet_report(_fleet(url)))
+                Console().print(fleet_report(_fleet(url, token_file)))
     except AdminUnreachable as error:
         typer.echo(error, err=True)
         raise typer.Exit(1) from None
@@ -54,25 +56,25 @@ def fleet_report(fleet: dict[str, Any]) -> RenderableType:
     return Group(*parts)
 
 
-def _fleet(url: str) -> dict[str, Any]:
+def _fleet(url: str, token_file: Path | None) -> dict[str, Any]:
     """Raises ``KeyError`` when the answer is another server's, so that a script is not handed that as JSON."""
-    fleet = fetch(url, "/fleet")
+    fleet = fetch(url, "/fleet", token_file)
     if "nodes" not in fleet:
         raise KeyError("nodes")
     return fleet
 
 
-def _watch(url: str, as_json: bool) -> None:
+def _watch(url: str, token_file: Path | None, as_json: bool) -> None:
     console = Console()
     if as_json or not console.is_terminal:
         while True:
-            fleet = _fleet(url)
+            fleet = _fleet(url, token_file)
             if as_json:
                 print(json.dumps(fleet), flush=True)
             else:
                 console.print(fleet_report(fleet))
             time.sleep(WATCH_INTERVAL_S)
-    with Live(fleet_report(_fleet(url)), console=console, auto_refresh=False) as live:
+    with Live(fleet_report(_fleet(url, token_file)), console=console, auto_refresh=False) as live:
         while True:
             time.sleep(WATCH_INTERVAL_S)
-            live.update(fleet_report(_fleet(url)), refresh=True)
+            live.update(fleet_report(_fleet(url, token_file)), refresh=True)

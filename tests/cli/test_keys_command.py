@@ -1,0 +1,54 @@
+"""Keys are made and hashed without leaving traces."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import subprocess
+
+import pytest
+import yaml
+
+from live_service import COMMAND_ENVIRONMENT, command
+
+KEY = "sk-of-the-users-own-and-long-enough-not-to-be-guessed"
+
+
+def run(*arguments: str, given: str = "", status: int = 0) -> tuple[str, str]:
+    done = subprocess.run(
+        command("keys", *arguments), input=given, capture_output=True, text=True, env=COMMAND_ENVIRONMENT, check=False
+    )
+    assert done.returncode == status, done.stderr
+    return done.stdout, done.stderr
+
+
+def hash_of(key: str) -> str:
+    return f"sha256:{hashlib.sha256(key.encode()).hexdigest()}"
+
+
+def test_a_new_key_is_random_and_comes_with_its_hash() -> None:
+    made = [yaml.safe_load(run("new")[0]), json.loads(run("new", "--json")[0])]
+    for one in made:
+        assert re.fullmatch(r"sk-slipstream-[\w-]{43}", one["key"])
+        assert one["hash"] == hash_of(one["key"])
+    assert made[0]["key"] != made[1]["key"]
+
+
+@pytest.mark.parametrize("given", [KEY, f"{KEY}\n", f"{KEY}\r\n"])
+def test_the_hash_of_a_key_is_printed_and_the_key_is_not(given: str) -> None:
+    assert run("hash", given=given) == (f"{hash_of(KEY)}\n", "")
+    assert json.loads(run("hash", "--json", given=given)[0]) == {"hash": hash_of(KEY)}
+
+
+@pytest.mark.parametrize("given", ["", "\n", "two words\n", "schl\u00fcssel\n", "a\tb\n"])
+def test_what_is_no_key_is_refused_and_not_repeated(given: str) -> None:
+    printed, said = run("hash", given=given, status=1)
+    assert printed == ""
+    assert said == "a key is printable ASCII characters without spaces, on one line of standard input\n"
+
+
+def test_a_key_that_can_be_guessed_gets_its_hash_and_a_warning() -> None:
+    printed, said = run("hash", given="token-abc123")
+    assert printed == f"{hash_of('token-abc123')}\n"
+    assert "a key of 12 characters may be guessed" in said
