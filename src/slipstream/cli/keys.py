@@ -41,10 +41,8 @@ def hash_key(as_json: AsJson = False) -> None:
         typer.echo("a key is printable ASCII characters without spaces, on one line of standard input", err=True)
         raise typer.Exit(1)
     if len(key) < GUESSABLE_BELOW:
-        sentence = (
-            f"warning: a key of {len(key)} characters can be guessed from its hash; `slipstream keys new` makes one"
-        )
-        typer.echo(f"{sentence} that can not", err=True)
+        sentence = f"warning: a key of {len(key)} characters may be guessed from its hash"
+        typer.echo(f"{sentence}; `slipstream keys new` makes one that can not", err=True)
     print(json.dumps({"hash": _hash_of(key)}) if as_json else _hash_of(key))
 
 
