@@ -12,7 +12,7 @@ from pathlib import Path
 from setuptools import Extension, setup
 
 PACKAGE = Path("src/slipstream")
-INTERPRETED = {"content.py", "fields.py", "models.py", "passthrough.py"}
+INTERPRETED = {"content.py", "embeddings.py", "fields.py", "messages.py", "models.py", "passthrough.py", "responses.py"}
 """Modules of the gateway that define `msgspec.Struct`s, which need real Python classes."""
 
 COMPILED = sorted(

@@ -17,7 +17,8 @@ from pathlib import Path
 
 from slipstream.core.category import Categorizer
 from slipstream.core.category_rules import DEFAULT_CATEGORY, DEFAULT_RULES
-from slipstream.gateway.body import RequestView, features_of, read_body, shape_of, traffic_class_of
+from slipstream.gateway.body import features_of, read_chat, shape_of, traffic_class_of
+from slipstream.gateway.fields import RequestView
 
 PATH = "/v1/chat/completions"
 PROMPTS = Path(__file__).parent.parent / "tests" / "core" / "data" / "labelled_prompts.jsonl"
@@ -46,13 +47,13 @@ def main() -> None:
         return categorizer.categorize(features_of(PATH, view))
 
     def whole(body: bytes) -> object:
-        view = read_body(PATH, body)
+        view = read_chat(body)
         return shape_of(view, category_of(view), traffic_class_of(view))
 
-    view = read_body(PATH, TYPICAL)
+    view = read_chat(TYPICAL)
     features = features_of(PATH, view)
     steps: dict[str, Callable[[], object]] = {
-        "read_body": lambda: read_body(PATH, TYPICAL),
+        "read_chat": lambda: read_chat(TYPICAL),
         "features_of": lambda: features_of(PATH, view),
         "categorize": lambda: categorizer.categorize(features),
         "shape_of": lambda: shape_of(view, "code", traffic_class_of(view)),
@@ -69,7 +70,7 @@ def main() -> None:
         ).encode()
         for prompt in prompts
     ]
-    views = [read_body(PATH, body) for body in bodies]
+    views = [read_chat(body) for body in bodies]
     print(f"labelled prompts ({len(prompts)})            mean      p99")
     report("category (with features)", [partial(category_of, view) for view in views])
     report("all of it", [partial(whole, body) for body in bodies])

@@ -8,10 +8,16 @@ from hypothesis import strategies as st
 from slipstream.core.category import WINDOW_CHARACTERS
 from slipstream.core.errors import InvalidBody, InvalidField, RequestError
 from slipstream.core.request import Pool, TrafficClass
-from slipstream.gateway.body import MAX_CHOICES, RequestView, features_of, read_body, shape_of, traffic_class_of
+from slipstream.gateway.body import MAX_CHOICES, features_of, shape_of, traffic_class_of
+from slipstream.gateway.dialect import DIALECTS
+from slipstream.gateway.fields import RequestView
 
 CHAT = "/v1/chat/completions"
 PLAIN = "/v1/completions"
+
+
+def read_body(path: str, body: bytes) -> RequestView:
+    return DIALECTS[path].read(body)
 
 
 def encode(**fields: Any) -> bytes:
@@ -48,7 +54,7 @@ def test_reads_what_routing_needs_and_skips_the_rest() -> None:
         b"[" * 1_000_000, b'{"unknown":' + b"[" * 1_000_000, b'{"logit_bias":' + b"[" * 1_000_000, b'{"a":' * 200_000,
     ],
 )  # fmt: skip
-@pytest.mark.parametrize("path", [CHAT, PLAIN, "/v1/responses"])
+@pytest.mark.parametrize("path", sorted(DIALECTS))
 def test_bytes_that_are_no_json_object_are_an_invalid_body(path: str, body: bytes) -> None:
     with pytest.raises(InvalidBody) as caught:
         read_body(path, body)
@@ -129,21 +135,15 @@ def test_wrong_type_is_told_in_the_words_of_json() -> None:
         chat(messages=[{"role": "user", "content": 5}])
 
 
-def test_other_paths_need_only_a_model() -> None:
-    assert read_body("/v1/embeddings", b'{"model":"m","input":"hi"}').model == "m"
-
-
 def test_a_path_ignores_the_other_ones_input() -> None:
     messages = [{"role": "user", "content": "hi"}]
     assert chat(prompt=["a", "b"]).prompt is None
     assert chat(prompt=[]).prompt is None
     assert plain("a", messages=messages).messages is None
-    other = read_body("/v1/responses", encode(messages=messages, prompt=[]))
-    assert (features_of("/v1/responses", other).user, shape(other).sequences) == ("", 1)
 
 
 def test_last_of_a_duplicate_key_counts() -> None:
-    assert read_body("/v1/responses", b'{"model":"a","model":"b"}').model == "b"
+    assert read_body(PLAIN, b'{"model":"a","model":"b","prompt":"hi"}').model == "b"
 
 
 json_values = st.recursive(
@@ -162,7 +162,10 @@ def only_request_errors(path: str, body: bytes) -> None:
     assert shape(view).sequences >= 1
 
 
-@given(st.sampled_from([CHAT, PLAIN, "/v1/x"]), st.binary())
+FIELDS = [*RequestView.__struct_fields__, "input", "instructions", "text", "system", "metadata", "output_config"]
+
+
+@given(st.sampled_from(sorted(DIALECTS)), st.binary())
 def test_random_bytes_raise_only_request_errors(path: str, body: bytes) -> None:
     only_request_errors(path, body)
 
@@ -170,11 +173,13 @@ def test_random_bytes_raise_only_request_errors(path: str, body: bytes) -> None:
 # How fast a busy machine makes the input is not what this is about.
 @settings(suppress_health_check=[HealthCheck.too_slow])
 @given(
-    st.sampled_from([CHAT, PLAIN, "/v1/x"]),
-    st.dictionaries(st.sampled_from(RequestView.__struct_fields__), json_values, max_size=6),
+    st.sampled_from(sorted(DIALECTS)),
+    st.dictionaries(st.sampled_from(FIELDS), json_values, max_size=6),
 )
 def test_random_fields_raise_only_request_errors(path: str, fields: dict[str, Any]) -> None:
-    only_request_errors(path, json.dumps({"model": "m", "messages": [{"role": "user"}], **fields}).encode())
+    only_request_errors(
+        path, json.dumps({"model": "m", "messages": [{"role": "user"}], "input": "a", **fields}).encode()
+    )
 
 
 @given(st.data())
@@ -229,7 +234,6 @@ def test_output_limit_is_the_least_one_set(fields: dict[str, int], limit: int | 
         (plain(["ab", "c"]), 3),
         (plain([1, 2]), None),
         (plain([[1], [2]]), None),
-        (read_body("/v1/responses", encode()), None),
     ],
 )
 def test_prompt_characters_count_text_and_are_unknown_for_tokens(view: RequestView, characters: int | None) -> None:

@@ -7,7 +7,8 @@ is refused here could not be placed (no model, no prompt), or would be misjudged
 from __future__ import annotations
 
 import re
-from typing import Final
+from collections.abc import Callable
+from typing import Final, TypeVar
 
 import msgspec
 
@@ -16,26 +17,35 @@ from slipstream.core.errors import InvalidBody, InvalidField, RequestError
 from slipstream.core.request import Pool, RequestShape, TrafficClass
 from slipstream.gateway.fields import Message, RequestView, decode_fields
 
-__all__ = ["MAX_CHOICES", "Message", "RequestView", "features_of", "read_body", "shape_of", "traffic_class_of"]
+__all__ = [
+    "MAX_CHOICES",
+    "check_model",
+    "check_prompt",
+    "decode_body",
+    "features_of",
+    "read_chat",
+    "read_completion",
+    "shape_of",
+    "traffic_class_of",
+]
 
 MAX_CHOICES: Final = 1024
 """The most choices (``n`` or ``best_of``, times prompts) one request may ask for: above it, one would fill any node."""
 
 
-def read_body(path: str, body: bytes) -> RequestView:
-    """Read the body of a request to ``path`` (without its query).
+View = TypeVar("View")
 
-    ``/…/chat/completions`` must carry messages and ``/…/completions`` a prompt; other paths only a model. What a path
-    does not read is ``None`` in its view. Of a key that occurs twice the last one counts, as in the engines' own
-    parsers.
 
-    Raises InvalidBody when the bytes are not a JSON object in UTF-8, InvalidField when a field is missing or
-    impossible.
+def decode_body(body: bytes, decode: Callable[[bytes], View]) -> View:
+    """A body as ``decode``, a msgspec decoder, reads it. Of a key that occurs twice the last one counts, as in the
+    engines' own parsers.
+
+    Raises InvalidBody when the bytes are not a JSON object in UTF-8, InvalidField when a field has the wrong type.
     """
     try:
         if not body.isascii():
             body.decode()  # skipped fields are not decoded, so their bytes would go unchecked
-        view = decode_fields(body)
+        return decode(body)
     except msgspec.ValidationError as error:
         raise _wrong_type(str(error)) from None
     except msgspec.DecodeError as error:
@@ -44,26 +54,30 @@ def read_body(path: str, body: bytes) -> RequestView:
         raise InvalidBody(f"The request body is not valid UTF-8 (byte {error.start}).") from None
     except RecursionError:
         raise InvalidBody("The request body is nested too deeply.") from None
-    if not view.model:
-        raise InvalidField("The field 'model' is missing: name the model to use.", "model")
-    if path.endswith("/chat/completions"):
-        if not view.messages:
-            raise InvalidField("The field 'messages' must be a list with at least one message.", "messages")
-        view.prompt = None
-    elif path.endswith("/completions"):
-        _check_prompt(view.prompt)
-        view.messages = None
-    else:
-        view.messages = view.prompt = None
-    if view.n is not None and not 1 <= view.n <= MAX_CHOICES:
-        raise _bad_count("n", view.n)
-    if view.best_of is not None and not 1 <= view.best_of <= MAX_CHOICES:
-        raise _bad_count("best_of", view.best_of)
-    sequences = _sequences(view)
-    if sequences > MAX_CHOICES:
+
+
+def read_chat(body: bytes) -> RequestView:
+    """Read a request to ``/v1/chat/completions``. Raises InvalidBody or InvalidField."""
+    view = decode_body(body, decode_fields)
+    check_model(view.model)
+    if not view.messages:
+        raise InvalidField("The field 'messages' must be a list with at least one message.", "messages")
+    view.prompt = None
+    _check_choices(view)
+    return view
+
+
+def read_completion(body: bytes) -> RequestView:
+    """Read a request to ``/v1/completions``. Raises InvalidBody or InvalidField."""
+    view = decode_body(body, decode_fields)
+    check_model(view.model)
+    check_prompt("prompt", view.prompt)
+    view.messages = None
+    _check_choices(view)
+    if _sequences(view) > MAX_CHOICES:
         raise InvalidField(
-            f"The prompts in the field 'prompt', times 'n' or 'best_of', ask for {sequences} choices, but at most "
-            f"{MAX_CHOICES} are allowed in one request.",
+            f"The prompts in the field 'prompt', times 'n' or 'best_of', ask for {_sequences(view)} choices, but at "
+            f"most {MAX_CHOICES} are allowed in one request.",
             "prompt",
         )
     return view
@@ -175,11 +189,25 @@ def _response_format(view: RequestView) -> str | None:
     return None
 
 
-def _check_prompt(prompt: str | list[str | int | list[int]] | None) -> None:
+def check_model(model: str) -> None:
+    """Raises InvalidField without the name of a model."""
+    if not model:
+        raise InvalidField("The field 'model' is missing: name the model to use.", "model")
+
+
+def check_prompt(param: str, prompt: str | list[str | int | list[int]] | None) -> None:
+    """Raises InvalidField when the field ``param`` is no prompt and no list of prompts of one kind."""
     if prompt is None or prompt == []:
-        raise InvalidField("The field 'prompt' must be a string, a list of strings or a list of tokens.", "prompt")
+        raise InvalidField(f"The field '{param}' must be a string, a list of strings or a list of tokens.", param)
     if isinstance(prompt, list) and len(set(map(type, prompt))) > 1:
-        raise InvalidField("The field 'prompt' mixes strings, tokens and lists; send one kind.", "prompt")
+        raise InvalidField(f"The field '{param}' mixes strings, tokens and lists; send one kind.", param)
+
+
+def _check_choices(view: RequestView) -> None:
+    if view.n is not None and not 1 <= view.n <= MAX_CHOICES:
+        raise _bad_count("n", view.n)
+    if view.best_of is not None and not 1 <= view.best_of <= MAX_CHOICES:
+        raise _bad_count("best_of", view.best_of)
 
 
 def _bad_count(param: str, count: int) -> RequestError:

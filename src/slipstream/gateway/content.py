@@ -1,4 +1,4 @@
-"""Where an answer begins for its reader: the first chunk that carries output."""
+"""What an answer's events are: which of them carries output, and which says that it ends."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import msgspec
 
-__all__ = ["has_content"]
+__all__ = ["event_type", "has_content"]
 
 
 class _Delta(msgspec.Struct, gc=False):
@@ -50,3 +50,18 @@ def has_content(payload: bytes) -> bool:
         ):
             return True
     return False
+
+
+class _Event(msgspec.Struct, gc=False):
+    type: str | None = None
+
+
+_decode_event: Final = msgspec.json.Decoder(_Event).decode
+
+
+def event_type(payload: bytes) -> str | None:
+    """What an event says it is, in the dialects whose events say so."""
+    try:
+        return _decode_event(payload).type
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None

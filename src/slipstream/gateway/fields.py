@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import msgspec
 
-__all__ = ["Message", "RequestView", "decode_fields"]
+__all__ = ["Message", "Opaque", "Part", "RequestView", "ResponseFormat", "decode_fields"]
 
 
 class Part(msgspec.Struct, gc=False):
@@ -39,7 +39,11 @@ class Opaque(msgspec.Struct, gc=False):
 
 
 class RequestView(msgspec.Struct, gc=False):
-    """What routing needs of a request's body, as the client sent it. ``None`` is a field that is absent or null."""
+    """What routing needs of a request's body. ``None`` is a field that is absent or null.
+
+    The fields are those of OpenAI's completions, as the client sent them; the readers of other dialects fill in the
+    same view. ``user`` and ``prompt_cache_key`` name who or which conversation asks.
+    """
 
     model: str = ""
     messages: list[Message] | None = None
@@ -52,6 +56,9 @@ class RequestView(msgspec.Struct, gc=False):
     max_completion_tokens: int | None = None
     max_output_tokens: int | None = None
     service_tier: str | None = None
+    user: str | None = None
+    prompt_cache_key: str | None = None
+    previous_response_id: str | None = None
     tools: list[Opaque] | None = None
     response_format: ResponseFormat | None = None
     min_p: float | None = None

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from slipstream.core.category import Categorizer
+from slipstream.core.category import Categorizer, PromptFeatures
 from slipstream.core.request import Pool, RequestShape
-from slipstream.gateway.body import features_of, read_body, shape_of, traffic_class_of
+from slipstream.gateway.body import features_of, shape_of, traffic_class_of
+from slipstream.gateway.dialect import DIALECTS
 
 __all__ = ["RequestReader"]
 
 
 class RequestReader:
-    """Reads completion requests by an operator's categories.
+    """Reads requests of the known dialects by an operator's categories.
 
     ``categories`` are the names known. ``trusting``: a client may name its request's category itself, one of those.
     ``pins`` are the pools that categories are fixed to.
@@ -31,9 +32,13 @@ class RequestReader:
 
         Raises a RequestError for a body that can not be placed. Safe to call off the loop's thread.
         """
-        view = read_body(path, body)
+        dialect = DIALECTS[path]
+        view = dialect.read(body)
         if named is not None and self._trusting and named in self._categories:
             category = named
         else:
-            category = self._categorizer.categorize(features_of(path, view))
-        return shape_of(view, category, traffic_class_of(view), self._pins.get(category))
+            category = self._categorizer.categorize(
+                features_of(path, view) if dialect.decodes else PromptFeatures(path, view.model, False, None, "", 0, "")  # noqa: FBT003 - it has no tools
+            )
+        pinned = self._pins.get(category) if dialect.decodes else None
+        return shape_of(view, category, traffic_class_of(view), pinned)
