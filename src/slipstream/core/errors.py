@@ -10,6 +10,7 @@ SlipstreamError
 │   ├── InvalidField            a field is missing or has an impossible value; ``param`` names it
 │   ├── UnknownModel            no node serves this model
 │   ├── UnknownPath             no such endpoint
+│   ├── ResponseNotFound        the response referred to is not known, or its node is out
 │   ├── WrongMethod             the endpoint exists, with another method
 │   ├── BodyTooLarge            over the configured limit
 │   ├── Unauthenticated         no API key where one is needed, or one that is not known
@@ -41,6 +42,7 @@ __all__ = [
     "NothingUsable",
     "PlacementError",
     "RequestError",
+    "ResponseNotFound",
     "SlipstreamError",
     "TooManyInFlight",
     "TooManyRequests",
@@ -123,6 +125,10 @@ class UnknownModel(RequestError):
 
 class UnknownPath(RequestError):
     """The gateway has no such endpoint."""
+
+
+class ResponseNotFound(RequestError):
+    """The request refers to an earlier response that no node is known to hold, or whose node takes no requests now."""
 
 
 class WrongMethod(RequestError):

@@ -36,6 +36,7 @@ ROWS: Final[dict[type[SlipstreamError], Row]] = {
     MalformedRequest: Row(400, _INVALID, "malformed_request"),
     errors.Unauthenticated: Row(401, _INVALID, "invalid_api_key"),
     errors.UnknownModel: Row(404, _INVALID, "model_not_found"),
+    errors.ResponseNotFound: Row(404, _INVALID, "response_not_found"),
     errors.UnknownPath: Row(404, _INVALID, "unknown_path"),
     errors.WrongMethod: Row(405, _INVALID, "method_not_allowed"),
     errors.BodyTooLarge: Row(413, _INVALID, "body_too_large"),

@@ -1,0 +1,109 @@
+"""Requests that wait because every node is full: first in, first out, and those that a person waits for before jobs."""
+
+from __future__ import annotations
+
+from typing import Generic, TypeVar
+
+from slipstream.core.request import TrafficClass
+
+__all__ = ["RequestQueue", "Ticket"]
+
+Owner = TypeVar("Owner")
+
+
+class Ticket(Generic[Owner]):
+    """One request's place. ``since`` is when it began to wait, also where it waits again after a node refused it."""
+
+    __slots__ = ("lane", "owner", "since", "traffic_class")
+
+    def __init__(self, owner: Owner, lane: str, traffic_class: TrafficClass, since: float) -> None:
+        self.owner = owner
+        self.lane = lane
+        self.traffic_class = traffic_class
+        self.since = since
+
+
+class RequestQueue(Generic[Owner]):
+    """A bounded queue with one lane for each model, so that a full model holds up no other.
+
+    ``size`` is the most that wait at once, 0 for none; ``timeout_s`` the longest that one waits. Bulk requests fill at
+    most half of the places: a job that sends more than that is refused, a person is not. Within a lane every
+    interactive request goes before every bulk one, so under lasting overload by interactive traffic a bulk request
+    waits until its time is up, and no longer.
+    """
+
+    __slots__ = ("_lanes", "_size", "_timeout_s", "lengths")
+
+    def __init__(self, size: int, timeout_s: float) -> None:
+        self._size = size
+        self._timeout_s = timeout_s
+        # By lane, interactive and bulk: dicts as ordered sets, from which anyone leaves at once and without trace.
+        self._lanes: dict[str, tuple[dict[Ticket[Owner], None], dict[Ticket[Owner], None]]] = {}
+        self.lengths: dict[TrafficClass, int] = dict.fromkeys(TrafficClass, 0)
+        """How many wait, by class."""
+
+    def __len__(self) -> int:
+        return sum(self.lengths.values())
+
+    def join(
+        self, owner: Owner, lane: str, traffic_class: TrafficClass, now: float, since: float | None = None
+    ) -> Ticket[Owner] | None:
+        """A place at the end of its class; ``None`` when there is none left, or ``since`` is too long ago."""
+        if since is None:
+            since = now
+        if len(self) >= self._size or now - since >= self._timeout_s:
+            return None
+        if traffic_class is TrafficClass.BULK and self.lengths[traffic_class] >= (self._size + 1) // 2:
+            return None
+        ticket = Ticket(owner, lane, traffic_class, since)
+        rows = self._lanes.get(lane)
+        if rows is None:
+            rows = self._lanes[lane] = ({}, {})
+        rows[traffic_class is TrafficClass.BULK][ticket] = None
+        self.lengths[traffic_class] += 1
+        return ticket
+
+    def leave(self, ticket: Ticket[Owner]) -> bool:
+        """Give up a place, for whatever reason; whether it was still held."""
+        rows = self._lanes.get(ticket.lane)
+        if rows is None:
+            return False
+        row = rows[ticket.traffic_class is TrafficClass.BULK]
+        if ticket not in row:
+            return False
+        del row[ticket]
+        self.lengths[ticket.traffic_class] -= 1
+        if not rows[0] and not rows[1]:
+            del self._lanes[ticket.lane]
+        return True
+
+    def lanes(self) -> tuple[str, ...]:
+        """The lanes in which anyone waits."""
+        return tuple(self._lanes)
+
+    def head(self, lane: str) -> Ticket[Owner] | None:
+        """Whose turn it is in a lane; ``None`` when nobody waits there."""
+        for row in self._lanes.get(lane, ()):
+            for ticket in row:
+                return ticket
+        return None
+
+    def expire(self, now: float) -> list[Ticket[Owner]]:
+        """Take out those who have waited as long as they may, and return them."""
+        late = [
+            ticket
+            for rows in self._lanes.values()
+            for row in rows
+            for ticket in row
+            if now - ticket.since >= self._timeout_s
+        ]
+        for ticket in late:
+            self.leave(ticket)
+        return late
+
+    def clear(self) -> list[Ticket[Owner]]:
+        """Take out everyone, and return them."""
+        everyone = [ticket for rows in self._lanes.values() for row in rows for ticket in row]
+        for ticket in everyone:
+            self.leave(ticket)
+        return everyone
