@@ -2,11 +2,13 @@
 
 `measures` names the quantities and converts between them; `sample` reads one request; `evidence` sums requests up;
 `prior` says what is believed before; `estimate` puts them together; `book` keeps it all by model, speculator, category
-and node. `counters` and `attribution` are for engines that count for the whole node only.
+and node, there also by occupancy (`by_occupancy`) and across changes of what runs (`tenure`). `counters` and
+`attribution` are for engines that count for the whole node only.
 """
 
 from slipstream.core.acceptance.attribution import Attribution, AttributionWindow
 from slipstream.core.acceptance.book import AcceptanceBook, AcceptanceKey
+from slipstream.core.acceptance.by_occupancy import BUCKETS, OccupancyFigures
 from slipstream.core.acceptance.counters import CounterDelta, CounterWindow
 from slipstream.core.acceptance.estimate import (
     AcceptanceEstimate,
@@ -36,13 +38,16 @@ from slipstream.core.acceptance.measures import (
 )
 from slipstream.core.acceptance.prior import DEFAULT_ALPHAS, AcceptancePrior
 from slipstream.core.acceptance.sample import SpeculationSample, Steps, steps_of
+from slipstream.core.acceptance.tenure import AcceptanceFall, Identity
 
 __all__ = [
+    "BUCKETS",
     "DEFAULT_ALPHAS",
     "HALF_LIFE",
     "NO_EVIDENCE",
     "AcceptanceBook",
     "AcceptanceEstimate",
+    "AcceptanceFall",
     "AcceptanceKey",
     "AcceptancePrior",
     "Attribution",
@@ -51,8 +56,10 @@ __all__ = [
     "CounterWindow",
     "DraftAcceptanceRatio",
     "Evidence",
+    "Identity",
     "Interval",
     "MeanAcceptanceLength",
+    "OccupancyFigures",
     "PerTokenAcceptance",
     "ProposingShare",
     "Ratio",

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TypeAlias, TypeVar
 
 from slipstream.core.acceptance.attribution import Attribution, AttributionWindow
+from slipstream.core.acceptance.by_occupancy import OccupancyFigures, figures
 from slipstream.core.acceptance.counters import CounterDelta
 from slipstream.core.acceptance.estimate import (
     AcceptanceEstimate,
@@ -18,6 +19,7 @@ from slipstream.core.acceptance.evidence import HALF_LIFE, NO_EVIDENCE
 from slipstream.core.acceptance.node_record import NodeRecord
 from slipstream.core.acceptance.prior import AcceptancePrior
 from slipstream.core.acceptance.sample import SpeculationSample, always_proposes, steps_of
+from slipstream.core.acceptance.tenure import AcceptanceFall, Identity
 from slipstream.core.node import SpeculativeCounters, Speculator
 
 __all__ = ["AcceptanceBook", "AcceptanceKey"]
@@ -68,9 +70,17 @@ class AcceptanceBook:
             return estimate
 
     def credit(
-        self, model: str, speculator: Speculator, category: str, node: str, sample: SpeculationSample, now: float
+        self,
+        model: str,
+        speculator: Speculator,
+        category: str,
+        node: str,
+        sample: SpeculationSample,
+        now: float,
+        occupancy: int | None = None,
     ) -> bool:
-        """Take in a finished request; ``now`` in seconds.
+        """Take in a finished request; ``now`` in seconds, ``occupancy`` the node's when the request was placed there,
+        ``None`` when unknown.
 
         False when the sample says nothing: impossible, or its steps can not be told (see ``steps_of``).
         """
@@ -79,7 +89,7 @@ class AcceptanceBook:
         if steps is None:
             return False
         half_life = self.half_life
-        record.evidence = record.evidence.credited(sample, steps, now, half_life)
+        record.credit(category, sample, steps, occupancy, now)
         key = (model, speculator.fingerprint, category)
         known = self._estimates.pop(key, None)
         evidence = (NO_EVIDENCE if known is None else known.evidence).credited(sample, steps, now, half_life)
@@ -91,11 +101,21 @@ class AcceptanceBook:
         self.version += 1
         return True
 
+    def timed(self, node: str, occupancy: int, tpot_s: float, now: float) -> None:
+        """A finished request, placed on ``node`` when its occupancy was that, took ``tpot_s`` seconds a token."""
+        record = self._nodes.get(node) or self._node(node)
+        record.timed(occupancy, tpot_s, now)
+
+    def identify(self, node: str, identity: Identity, now: float) -> None:
+        """``node`` said what runs on it. When that changed, its acceptance is measured anew."""
+        record = self._nodes.get(node) or self._node(node)
+        record.identify(identity, now)
+
     def observe(self, node: str, counters: SpeculativeCounters, now: float) -> CounterDelta | None:
         """Take in a reading of a node's counters. Returns what happened since the last, ``None`` when nothing is known
         of it."""
         record = self._nodes.get(node) or self._node(node)
-        delta = record.observe(counters, now, self.half_life)
+        delta = record.observe(counters, now)
         if delta is not None:
             self.version += 1
         return delta
@@ -145,6 +165,16 @@ class AcceptanceBook:
         record = self._nodes.get(node)
         return record.estimate() if record is not None else None
 
+    def occupancy_figures(self, nodes: Iterable[str], now: float) -> list[OccupancyFigures]:
+        """Acceptance and time per token by occupancy, over these nodes together; empty before any request finished."""
+        records = (record for record in map(self._nodes.get, nodes) if record is not None)
+        return figures((record.by_occupancy, record.weight(now)) for record in records)
+
+    def acceptance_fall(self, node: str) -> AcceptanceFall | None:
+        """Whether ``node`` accepts less than before the last change of what runs on it; ``None`` = no, or unknown."""
+        record = self._nodes.get(node)
+        return record.fall() if record is not None else None
+
     def category_estimate(self, category: str) -> AcceptanceEstimate:
         """``category`` over all models and speculators, from per-request evidence alone; every figure ``None`` without
         any."""
@@ -165,7 +195,7 @@ class AcceptanceBook:
             attribution.forget_node(node)
 
     def _node(self, node: str) -> NodeRecord:
-        record = self._nodes[node] = NodeRecord()
+        record = self._nodes[node] = NodeRecord(self.half_life)
         _trim(self._nodes, self.max_keys)
         return record
 

@@ -1,0 +1,36 @@
+"""Exponential forgetting that costs a sum nothing until it is added to.
+
+Instead of making old values lighter, new ones are made heavier (forward decay; Cormode, Shkapenyuk, Srivastava and Xu,
+"Forward Decay", ICDE 2009, section III). Ratios of such sums need no correction, and any number of sums share a clock.
+"""
+
+from __future__ import annotations
+
+__all__ = ["FadingClock"]
+
+HALF_LIVES = 60.0
+"""From here on weights are made small again, long before a float could overflow."""
+
+
+class FadingClock:
+    """Tells what an event of now weighs. ``half_life`` and times in seconds."""
+
+    __slots__ = ("_half_life", "_landmark")
+
+    def __init__(self, half_life: float, now: float = 0.0) -> None:
+        self._half_life = half_life
+        self._landmark = now
+
+    def weight(self, now: float) -> float:
+        """1 at the landmark, twice that a half-life later."""
+        return float(2.0 ** min((now - self._landmark) / self._half_life, 1_000.0))
+
+    def overdue(self, now: float) -> bool:
+        """Whether weights have grown so large that ``rebase`` is due."""
+        return now - self._landmark > HALF_LIVES * self._half_life
+
+    def rebase(self, now: float) -> float:
+        """Make ``now`` the landmark. Returns what every sum kept so far must be multiplied by."""
+        factor = 1.0 / self.weight(now)
+        self._landmark = now
+        return factor
