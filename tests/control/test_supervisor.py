@@ -113,7 +113,7 @@ async def test_a_poller_that_breaks_is_said_and_started_again() -> None:
     with capture_logs() as logs:
         supervisor.add(NodeSpec("node", "http://node", Pool.STANDARD))
         await until(lambda: fleet.reports > 2)
-    assert [(entry["event"], entry["node"]) for entry in logs] == [("poller.crashed", "node")] * 2
+    assert [(entry["event"], entry["task"]) for entry in logs] == [("task.crashed", "poll node")] * 2
     await supervisor.stop()
 
 
@@ -125,16 +125,16 @@ async def test_a_node_is_polled_from_add_to_remove() -> None:
     with pytest.raises(ValueError, match="node a is polled already"):
         supervisor.add(NodeSpec("a", "http://a", Pool.STANDARD))
     await until(lambda: fleet.reports > 2)
-    await supervisor.remove("a")
-    await supervisor.remove("b")
+    supervisor.remove("a")
+    supervisor.remove("b")
     assert supervisor.pollers == {}
-    assert pages.closed == 2
     before = fleet.reports
     for _ in range(20):
         await asyncio.sleep(0.005)
     assert fleet.reports == before
+    assert pages.closed == 2
     with pytest.raises(KeyError):
-        await supervisor.remove("a")
+        supervisor.remove("a")
 
 
 async def test_stopping_ends_every_task() -> None:
@@ -154,4 +154,29 @@ async def test_a_hundred_nodes_are_never_polled_at_one_instant() -> None:
     gaps = [later - earlier for earlier, later in zip(phases, [*phases[1:], phases[0] + 1.0], strict=True)]
     assert min(gaps) > 0.3 / 100
     assert max(gaps) < 3.0 / 100
+    await supervisor.stop()
+
+
+async def test_a_node_that_is_removed_before_its_first_poll_is_let_go_of() -> None:
+    before = asyncio.all_tasks()
+    fleet, pages = Silent(), Pages(llamacpp_pages())
+    supervisor = supervisor_of(fleet, pages)
+    supervisor.add(NodeSpec("a", "http://a", Pool.STANDARD))
+    supervisor.remove("a")
+    supervisor.add(NodeSpec("a", "http://elsewhere", Pool.STANDARD))
+    await supervisor.stop()
+    assert (fleet.reports, pages.closed) == (0, 2)
+    assert asyncio.all_tasks() == before
+
+
+async def test_a_new_timing_holds_for_the_nodes_that_are_polled() -> None:
+    fleet, pages = Silent(), Pages(llamacpp_pages())
+    supervisor = supervisor_of(fleet, pages)
+    node = NodeSpec("a", "http://a", Pool.STANDARD)
+    supervisor.add(node)
+    supervisor.configure(TIMING, [node])
+    unchanged = supervisor.pollers["a"]
+    supervisor.configure(Timing(interval_s=3.0), [node])
+    assert supervisor.pollers["a"] is not unchanged
+    assert supervisor.pollers["a"].interval_s == 3.0
     await supervisor.stop()

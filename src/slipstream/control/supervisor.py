@@ -5,18 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 
-import structlog
-
+from slipstream.control.keep_running import keep_running
 from slipstream.control.poller import FleetReports, Poller, Source, Timing
 from slipstream.core.node import NodeSpec
 
 __all__ = ["Supervisor"]
 
-RESTART_AFTER_S = 1.0
 GOLDEN_RATIO = 0.6180339887498949
 """Phases this far apart, modulo 1, are spread evenly however many there will be."""
-
-log = structlog.get_logger(__name__)
 
 
 class Supervisor:
@@ -43,6 +39,7 @@ class Supervisor:
         self._added = 0
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._pollers: dict[str, Poller] = {}
+        self._ending: set[asyncio.Task[None]] = set()
 
     @property
     def pollers(self) -> dict[str, Poller]:
@@ -69,35 +66,30 @@ class Supervisor:
         )
         self._added += 1
         self._pollers[node.name] = poller
-        self._tasks[node.name] = asyncio.create_task(self._keep_running(node.name, poller), name=f"poll {node.name}")
+        name = f"poll {node.name}"
+        task = asyncio.create_task(keep_running(name, poller.run, sleep=self._sleep), name=name)
+        task.add_done_callback(lambda _task: poller.close())
+        self._tasks[node.name] = task
 
-    async def remove(self, name: str) -> None:
-        """End the polling of a node; only then may the fleet forget it. Raises ``KeyError`` when it is not polled."""
+    def remove(self, name: str) -> None:
+        """End the polling of a node: nothing more is told of it. Raises ``KeyError`` when it is not polled."""
         task = self._tasks.pop(name)
         del self._pollers[name]
-        await _ended([task])
+        task.cancel()  # whatever it waits for, it comes no further: its next step is its end
+        self._ending.add(task)
+        task.add_done_callback(self._ending.discard)
+
+    def configure(self, timing: Timing, nodes: Iterable[NodeSpec]) -> None:
+        """Poll by ``timing`` from now on. ``nodes`` are all that are polled, as they are configured now."""
+        if timing == self._timing:
+            return
+        self._timing = timing
+        for node in nodes:
+            self.remove(node.name)
+            self.add(node)
 
     async def stop(self) -> None:
-        """End all polling."""
-        tasks = list(self._tasks.values())
-        self._tasks.clear()
-        self._pollers.clear()
-        await _ended(tasks)
-
-    async def _keep_running(self, name: str, poller: Poller) -> None:
-        try:
-            while True:
-                try:
-                    await poller.run()
-                except Exception:
-                    # A bug of ours in one poller must neither stop the other nodes nor stay unseen.
-                    log.exception("poller.crashed", node=name, restart_after_s=RESTART_AFTER_S)
-                await self._sleep(RESTART_AFTER_S)
-        finally:
-            poller.close()
-
-
-async def _ended(tasks: list[asyncio.Task[None]]) -> None:
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
+        """End all polling, and wait until it has ended."""
+        for name in tuple(self._tasks):
+            self.remove(name)
+        await asyncio.gather(*self._ending, return_exceptions=True)

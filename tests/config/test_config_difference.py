@@ -1,0 +1,36 @@
+"""What differs between two configurations is said in their own keys."""
+
+from __future__ import annotations
+
+import pytest
+
+from slipstream.config import parse
+from slipstream.config.difference import differences
+
+NODE = 'nodes: [{name: a, url: "http://h:1", pool: speculative}]\n'
+
+
+@pytest.mark.parametrize(
+    ("after", "words"),
+    [
+        (NODE, []),
+        (NODE + "pools: {speculative: {ceiling: 12}}\n", ["pools.speculative.ceiling 8 → 12"]),
+        (
+            NODE + "log: {level: debug}\nrouting: {pins: {chat: standard}}\n",
+            [
+                "routing.pins.chat left out → standard",
+                "log.level info → debug",
+            ],
+        ),
+        (NODE + "category_rules: [{category: chat, words: [hello]}]\n", ["category_rules changed"]),
+        (NODE + "categories: {sql: }\n", ["categories.sql changed"]),
+        (
+            NODE.replace("h:1", "h:2").replace("}]", ", models: [m]}, {name: b, url: 'http://i', pool: standard}]"),
+            ["node a url http://h:1 → http://h:2", "node a models changed", "node b added"],
+        ),
+        ('nodes: [{name: b, url: "http://h:1", pool: speculative}]', ["node b added", "node a removed"]),
+        (NODE.replace("}", ", api_key: {env: PATH}}"), ["node a api_key changed"]),
+    ],
+)
+def test_each_key_and_node_that_differs_is_named(after: str, words: list[str]) -> None:
+    assert list(differences(parse(NODE, "f"), parse(after, "f"))) == words
