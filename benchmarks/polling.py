@@ -95,7 +95,10 @@ def main() -> None:
     here, there = multiprocessing.Pipe()
     nodes = multiprocessing.get_context("spawn").Process(target=serve_nodes, args=(options.nodes, there), daemon=True)
     nodes.start()
-    free = {name: replace(engine, scrape_cost_s=0.0) for name, engine in ENGINES.items()}
+    free = {
+        name: replace(engine, load=tuple(replace(page, cost_s=0.0) for page in engine.load))
+        for name, engine in ENGINES.items()
+    }
     try:
         with mock.patch.object(polling, "ENGINES", free):
             uvloop.run(poll(here.recv(), options.interval, options.seconds))

@@ -118,3 +118,26 @@ def vllm_pages() -> dict[str, bytes]:
         "/v1/models": recorded(folder, "models.json"),
         "/version": recorded(folder, "version.json"),
     }
+
+
+def sglang_pages() -> dict[str, bytes]:
+    """The pages of an SGLang with a speculator, written by hand, by path."""
+    folder = "sglang-0.5.23-by-hand"
+    return {
+        "/v1/loads": recorded(folder, "loads-busy.json"),
+        "/metrics": recorded(folder, "metrics-busy.txt"),
+        "/v1/models": recorded(folder, "models.json"),
+        "/server_info": recorded(folder, "server-info.json"),
+    }
+
+
+def trtllm_pages() -> dict[str, bytes]:
+    """The pages of a TensorRT-LLM with a speculator, written by hand, by path."""
+    folder = "trtllm-by-hand"
+    return {
+        "/prometheus/metrics": recorded(folder, "metrics-busy.txt"),
+        "/metrics": recorded(folder, "metrics.json"),
+        "/v1/models": recorded(folder, "models.json"),
+        "/version": recorded(folder, "version.json"),
+        "/server_info": recorded(folder, "server-info.json"),
+    }

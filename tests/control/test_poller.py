@@ -10,7 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
-from recorded_engine import RecordedEngine, llamacpp_pages, recorded, recorded_engine, vllm_pages
+from recorded_engine import (
+    RecordedEngine,
+    llamacpp_pages,
+    recorded,
+    recorded_engine,
+    sglang_pages,
+    trtllm_pages,
+    vllm_pages,
+)
 from slipstream.control.poller import Poller, Timing, next_beat, poll_interval_s
 from slipstream.core.errors import EngineError, EngineGarbage, EngineUnreachable
 from slipstream.core.node import NodeReport, NodeSpec, SpeculativeCounters, SpeculatorKind
@@ -241,19 +249,19 @@ async def test_an_engine_that_took_the_address_of_another_is_recognised_after_th
 
 
 async def test_a_node_whose_engine_is_not_known_is_reported_as_garbage(told: Told, clock: Clock) -> None:
-    pages = {"/v1/models": b'{"data":[]}', "/metrics": b"sglang:num_running_reqs 1\n"}
+    pages = {"/v1/models": b'{"data":[]}', "/metrics": b"lmdeploy:num_requests_running 1\n"}
     async with recorded_engine(pages) as engine:
         poller = poller_of(engine, told, clock)
         await poller.poll()
         assert engine.paths() == ["/v1/models", "/metrics", "/props"]
     assert isinstance(told.errors[0], EngineGarbage)
-    assert "does not look like any of vllm, llamacpp" in str(told.errors[0])
+    assert "does not look like any of vllm, sglang, llamacpp, trtllm" in str(told.errors[0])
     assert poller.interval_s == 0.1
 
 
 def test_an_engine_that_does_not_exist_is_refused(told: Told, clock: Clock) -> None:
     node = NodeSpec("a", "http://a", Pool.STANDARD, engine="llama.ccp")
-    with pytest.raises(ValueError, match=r"node a: engine 'llama\.ccp' is not one of vllm, llamacpp"):
+    with pytest.raises(ValueError, match=r"node a: engine 'llama\.ccp' is not one of vllm, sglang, llamacpp, trtllm"):
         Poller(node, told, Table({}, print), Timing(), clock=clock)
 
 
@@ -285,6 +293,91 @@ def test_a_dear_poll_is_stretched_to_2_percent_and_one_second_at_most(
     configured: float, cost: float, interval: float
 ) -> None:
     assert poll_interval_s(configured, cost) == interval
+
+
+@given(st.floats(0.01, 60), st.floats(0, 0.05), st.floats(0, 0.05))
+def test_asking_takes_2_percent_of_an_engine_or_is_as_slow_as_it_may_be(
+    configured: float, load: float, counters: float
+) -> None:
+    interval = poll_interval_s(configured, load, counters)
+    assert interval >= configured
+    assert load / interval + counters <= 0.02 + 1e-9 or interval >= 1.0
+    assert interval == configured or interval <= 1.0
+
+
+async def test_counters_on_a_page_of_their_own_are_read_once_a_second(told: Told, clock: Clock) -> None:
+    async with recorded_engine(sglang_pages()) as engine:
+        poller = poller_of(engine, told, clock)
+        for _ in range(25):
+            await poller.poll()
+            clock.now += 0.1
+        paths = engine.paths()
+    assert (paths.count("/v1/loads"), paths.count("/metrics")) == (25, 3)
+    counters = SpeculativeCounters(1200, 700, 400, (), 1110)
+    assert told.last == NodeReport(
+        running=5,
+        waiting=1,
+        kv_use=0.04,
+        capacity=48,
+        speculating=True,
+        k=3,
+        speculator_kind=SpeculatorKind.DRAFT,
+        counters=counters,
+        models=("qwen3-8b",),
+        engine="sglang",
+        version="0.5.23",
+    )
+    assert {report.counters for _, _, report in told.reports} == {counters}
+    assert poller.interval_s == 0.1
+
+
+async def test_a_node_without_a_page_of_counters_is_told_of_once_and_reports_its_load(told: Told, clock: Clock) -> None:
+    async with recorded_engine(sglang_pages() | {"/metrics": 404}) as engine:
+        poller = poller_of(engine, told, clock)
+        with capture_logs() as logs:
+            for _ in range(5):
+                await poller.poll()
+                clock.now += 30.0
+            assert engine.paths().count("/metrics") == 5
+        assert [entry["event"] for entry in logs] == ["node.no_counters"]
+        assert "/metrics answered with status 404" in logs[0]["because"]
+        assert (told.last.running, told.last.counters, told.errors) == (5, None, [])
+        engine.pages["/metrics"] = sglang_pages()["/metrics"]
+        clock.now += 30.0
+        await poller.poll()
+        assert told.last.counters is not None
+
+
+async def test_a_node_that_falls_silent_at_its_counters_is_not_reached(told: Told, clock: Clock) -> None:
+    async with recorded_engine(sglang_pages() | {"/metrics": 503}) as engine:
+        await poller_of(engine, told, clock, name="sglang").poll()
+    assert [type(error) for error in told.errors] == [EngineUnreachable]
+
+
+async def test_where_the_cheap_page_is_missing_the_dear_one_is_polled_less_often(told: Told, clock: Clock) -> None:
+    async with recorded_engine(sglang_pages() | {"/v1/loads": 404}) as engine:
+        poller = poller_of(engine, told, clock)
+        assert poller.interval_s == 0.1
+        with capture_logs() as logs:
+            await poller.poll()
+        assert [entry["event"] for entry in logs] == ["node.poorer_source"]
+    assert (told.last.running, poller.interval_s) == (5, 0.25)
+    assert told.last.counters == SpeculativeCounters(1200, 700, 400, (), 1110)
+
+
+@pytest.mark.parametrize(("missing", "running", "interval"), [(None, 3, 0.25), ("/prometheus/metrics", 3, 0.1)])
+async def test_a_trtllm_node_reports_its_load_and_its_facts(
+    told: Told, clock: Clock, missing: str | None, running: int, interval: float
+) -> None:
+    pages = {path: page for path, page in trtllm_pages().items() if path != missing}
+    async with recorded_engine(pages) as engine:
+        poller = poller_of(engine, told, clock)
+        await poller.poll()
+    assert told.last.models == ("llama-3.1-8b",)
+    assert (told.last.engine, told.last.version, told.last.capacity) == ("trtllm", "1.2.0", 64)
+    assert (told.last.running, told.last.waiting, told.last.kv_use) == (running, 2, 0.225)
+    assert told.last.speculating is (True if missing is None else None)
+    assert poller.interval_s == interval
 
 
 @given(st.floats(0, 1e6), st.floats(0.01, 60), st.floats(0, 1, exclude_max=True))

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from recorded_engine import llamacpp_pages, vllm_pages
+from recorded_engine import llamacpp_pages, sglang_pages, trtllm_pages, vllm_pages
 from slipstream.engines.catalogue import ENGINES
 from slipstream.engines.detect import PROBE_PATHS, detect
 
 LLAMACPP = llamacpp_pages()
 VLLM = vllm_pages()
+SGLANG = sglang_pages()
+TRTLLM = trtllm_pages()
 FOREIGN = {
-    "/v1/models": b'{"object":"list","data":[{"id":"m","object":"model","owned_by":"sglang"}]}',
-    "/metrics": b"sglang:num_running_reqs 1\n",
+    "/v1/models": b'{"object":"list","data":[{"id":"m","object":"model","owned_by":"lmdeploy"}]}',
+    "/metrics": b"lmdeploy:num_requests_running 1\n",
     "/props": b"{}",
     "/version": b'{"version":"0.5.23"}',
 }
@@ -27,6 +29,9 @@ FOREIGN = {
         ({"/metrics": VLLM["/metrics"]}, "vllm"),
         ({"/v1/models": VLLM["/v1/models"]}, "vllm"),
         ({"/props": LLAMACPP["/props"]}, "llamacpp"),
+        ({"/v1/models": SGLANG["/v1/models"]}, "sglang"),
+        ({"/metrics": SGLANG["/metrics"]}, "sglang"),
+        ({"/v1/models": TRTLLM["/v1/models"]}, "trtllm"),
         # A proxy that renames the owner of models still passes the metrics on.
         ({"/v1/models": FOREIGN["/v1/models"], "/metrics": VLLM["/metrics"]}, "vllm"),
         # Pages of two engines behind one address: the first page that speaks for just one decides.

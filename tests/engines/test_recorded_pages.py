@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from recorded_engine import recorded
 from slipstream.core.errors import EngineGarbage
 from slipstream.core.node import NodeReport, SpeculativeCounters, SpeculatorKind
-from slipstream.engines.catalogue import ENGINES, gauge_lag_s
+from slipstream.engines.catalogue import ENGINES, abort_lag_s, gauge_lag_s
 from slipstream.engines.engine import Engine, Page, merged
 
 VLLM = ENGINES["vllm"]
@@ -150,7 +150,10 @@ def test_a_page_of_facts_that_can_not_be_decoded_is_garbage(engine: Engine, fact
         _facts(engine, fact.path, page.replace(b"1}", b'1,"build_info":"\xff"}'))
 
 
-@given(st.sampled_from([*VLLM.load, *VLLM.facts, *LLAMACPP.load, *LLAMACPP.facts]), st.binary(max_size=60))
+PAGES = [page for engine in ENGINES.values() for page in (*engine.load, *engine.counters, *engine.facts)]
+
+
+@given(st.sampled_from(PAGES), st.binary(max_size=60))
 def test_reading_a_page_raises_nothing_but_garbage(page: Page, body: bytes) -> None:
     with suppress(EngineGarbage):
         page.read(body)
@@ -272,7 +275,8 @@ def test_quirks_are_said_of_each_engine() -> None:
 
 def test_the_lag_of_gauges_is_known_by_engine_name() -> None:
     assert gauge_lag_s("vllm") == VLLM.gauge_lag_s > gauge_lag_s("llamacpp") > 0.0
-    assert gauge_lag_s(None) == gauge_lag_s("other") == 0.0
+    assert abort_lag_s("llamacpp") == LLAMACPP.abort_lag_s > abort_lag_s("vllm") > 0.0
+    assert gauge_lag_s(None) == gauge_lag_s("other") == abort_lag_s(None) == abort_lag_s("other") == 0.0
 
 
 def _facts(engine: Engine, path: str, page: bytes) -> NodeReport:

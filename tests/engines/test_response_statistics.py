@@ -48,6 +48,36 @@ def test_vllm_without_a_speculator_says_its_usage_only(name: str) -> None:
     assert read_statistics("vllm", recorded_payloads("vllm-0.32.0-none", name)) == ResponseStatistics(43, 24)
 
 
+@pytest.mark.parametrize("name", ["chat.http", "chat-stream-usage.http"])
+def test_sglang_says_what_was_drafted_when_asked(name: str) -> None:
+    statistics = read_statistics("sglang", recorded_payloads("sglang-0.5.23-by-hand", name))
+    assert statistics == ResponseStatistics(48, 60, SpeculationSample(60, 39, 20, 60))
+
+
+def test_an_sglang_stream_of_several_choices_says_it_of_each() -> None:
+    one = b'{"spec_num_proposed_drafts":6,"spec_num_correct_drafts":3,"spec_verify_ct":2}'
+    details = b'{"choices":[],"sglext":{"spec_tokens_details":[%s,%s]}}' % (one, one)
+    counts = b'{"choices":[],"usage":{"prompt_tokens":1,"completion_tokens":12}}'
+    expected = ResponseStatistics(1, 12, SpeculationSample(12, 6, 4, 12))
+    assert read_statistics("sglang", (details, counts)) == expected
+
+
+def test_an_sglang_stream_without_usage_still_says_what_was_drafted() -> None:
+    details = recorded_payloads("sglang-0.5.23-by-hand", "chat-stream-usage.http")[-2]
+    statistics = read_statistics("sglang", (b"{}", details))
+    assert statistics == ResponseStatistics(sample=SpeculationSample(60, 39, 20))
+
+
+def test_sglang_says_nothing_of_drafts_when_not_asked() -> None:
+    counts = recorded_payloads("sglang-0.5.23-by-hand", "chat-stream-usage.http")[-1]
+    assert read_statistics("sglang", (counts,)) == ResponseStatistics(48, 60)
+
+
+@pytest.mark.parametrize("name", ["chat.http", "chat-stream-usage.http"])
+def test_trtllm_says_its_usage_only(name: str) -> None:
+    assert read_statistics("trtllm", recorded_payloads("trtllm-by-hand", name)) == ResponseStatistics(48, 60)
+
+
 def test_the_last_payload_that_counts_tokens_is_taken() -> None:
     payloads = (b'{"usage":{"completion_tokens":1}}', b'{"usage":{"completion_tokens":2}}', b'{"usage":null}')
     assert read_statistics("vllm", payloads) == ResponseStatistics(None, 2)
@@ -67,7 +97,7 @@ def test_llamacpp_timings_without_counts_leave_them_unknown() -> None:
     assert read_statistics("llamacpp", (payload,)) == ResponseStatistics(3, 4, SpeculationSample(0, 0, 0, None))
 
 
-@pytest.mark.parametrize("engine", [None, "sglang"])
+@pytest.mark.parametrize("engine", [None, "lmdeploy"])
 def test_a_response_of_an_engine_that_is_not_known_says_nothing(engine: str | None) -> None:
     assert read_statistics(engine, recorded_payloads("vllm-0.32.0-ngram", "chat.http")) == NOTHING
 
@@ -94,7 +124,20 @@ def test_a_response_that_can_not_be_read_says_nothing(engine: str, payload: byte
     assert read_statistics(engine, (payload,)) == NOTHING
 
 
-FIELDS = st.sampled_from(["usage", "timings", "metrics", "speculative_decoding", "completion_tokens", "draft_n", "x"])
+FIELDS = st.sampled_from(
+    [
+        "usage",
+        "sglext",
+        "spec_tokens_details",
+        "spec_verify_ct",
+        "timings",
+        "metrics",
+        "speculative_decoding",
+        "completion_tokens",
+        "draft_n",
+        "x",
+    ]
+)
 DOCUMENTS = st.recursive(
     st.none() | st.integers() | st.floats() | st.text(max_size=4) | st.integers(10**300, 10**310),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(FIELDS, inner, max_size=4),

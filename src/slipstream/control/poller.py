@@ -21,7 +21,9 @@ __all__ = ["FleetReports", "Poller", "Source", "Timing", "next_beat", "poll_inte
 COST_SHARE = 0.02
 """The most of its time that an engine may spend on being asked."""
 SLOWEST_INTERVAL_S = 1.0
-"""Whatever a poll costs, counters are read this often."""
+"""Whatever a poll costs, a node is asked this often."""
+COUNTERS_INTERVAL_S = 1.0
+"""Counters that stand on a page of their own are read this often; acceptance changes slower than load."""
 
 log = structlog.get_logger(__name__)
 
@@ -57,12 +59,15 @@ class Timing:
     facts_s: float = 30.0
 
 
-def poll_interval_s(configured_s: float, scrape_cost_s: float) -> float:
-    """``configured_s``, stretched so that a poll that costs the engine ``scrape_cost_s`` takes at most 2 % of its time.
+def poll_interval_s(configured_s: float, load_cost_s: float, counters_cost_s: float = 0.0) -> float:
+    """``configured_s``, stretched so that asking takes at most 2 % of the engine's time.
 
+    ``load_cost_s`` is what one poll costs the engine, and ``counters_cost_s`` what it costs beside that once a second.
     Stretched to one second at most; a longer interval is kept as configured.
     """
-    return max(configured_s, min(scrape_cost_s / COST_SHARE, SLOWEST_INTERVAL_S))
+    left = COST_SHARE - counters_cost_s / COUNTERS_INTERVAL_S
+    needed = load_cost_s / left if left > 0.0 else SLOWEST_INTERVAL_S
+    return max(configured_s, min(needed, SLOWEST_INTERVAL_S))
 
 
 def next_beat(after: float, interval_s: float, phase: float) -> float:
@@ -106,6 +111,11 @@ class Poller:
         self._facts_due = 0.0
         self._load_pages: tuple[Page, ...] = ()
         self._load_page: Page | None = None
+        self._counters_pages: tuple[Page, ...] = ()
+        self._counted: NodeReport | None = None
+        self._counters_due = 0.0
+        self._without: set[str] = set()
+        """Pages that should have had counters, of which that was said."""
         self._trouble: type[EngineError] | None = None
         self.polls = 0
         """Polls so far, failed ones included."""
@@ -115,8 +125,11 @@ class Poller:
     @property
     def interval_s(self) -> float:
         """Seconds between polls now; before the engine is known, as configured."""
-        cost = self._engine.scrape_cost_s if self._engine else 0.0
-        return poll_interval_s(self._timing.interval_s, cost)
+        if self._engine is None:
+            return self._timing.interval_s
+        load = self._load_page or self._engine.load[0]
+        beside = self._counters_pages[0].cost_s if self._counted is not None and self._counters_pages else 0.0
+        return poll_interval_s(self._timing.interval_s, load.cost_s, beside)
 
     def close(self) -> None:
         """Let go of the node's connection."""
@@ -143,7 +156,10 @@ class Poller:
             facts = await self._known_facts(engine)
             asked_at = self._clock()
             self._fleet.ask(name, asked_at)
-            report = merged(await self._read_load(), facts)
+            load = await self._read_load()
+            if load.counters is None:
+                load = merged(load, await self._read_counters())
+            report = engine.completed(merged(load, facts))
         except EngineError as error:
             self._forget()
             self._fleet.report_failed(name, self._clock(), error)
@@ -181,6 +197,8 @@ class Poller:
             self._facts = facts
             self._facts_due = next_beat(self._clock(), self._timing.facts_s, self.phase)
             self._load_pages = engine.load
+            self._counters_pages = engine.counters
+            self._counted = None
         return self._facts
 
     async def _read_load(self) -> NodeReport:
@@ -199,6 +217,26 @@ class Poller:
             return report
         raise EngineGarbage("; ".join(refused))
 
+    async def _read_counters(self) -> NodeReport:
+        """The counters where the page of the load has none: as read within the last second, or read anew.
+
+        Until facts are due again, from the first page that can be read; from none when there is none.
+        """
+        if self._counted is not None and self._clock() < self._counters_due:
+            return self._counted
+        pages, self._counters_pages, self._counted = self._counters_pages, (), None
+        for page in pages:
+            try:
+                told = await self._read(page)
+            except EngineGarbage as error:
+                self._note_no_counters(page, error)
+                continue
+            self._counters_pages = (page,)
+            self._counted = NodeReport(counters=told.counters)
+            self._counters_due = next_beat(self._clock(), COUNTERS_INTERVAL_S, self.phase)
+            return self._counted
+        return NodeReport()
+
     async def _read(self, page: Page) -> NodeReport:
         body = await self._source.fetch(page.path, self._timing.timeout_s)
         try:
@@ -211,6 +249,11 @@ class Poller:
         self._facts = None
         if self._node.engine is None:
             self._engine = None
+
+    def _note_no_counters(self, page: Page, error: EngineGarbage) -> None:
+        if page.path not in self._without:
+            self._without.add(page.path)
+            log.warning("node.no_counters", node=self._node.name, path=page.path, because=str(error))
 
     def _note_trouble(self, error: EngineError) -> None:
         if self._trouble is not type(error):

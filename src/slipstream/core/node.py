@@ -7,7 +7,7 @@ from enum import StrEnum
 
 from slipstream.core.request import Pool
 
-__all__ = ["NodeReport", "NodeSpec", "SpeculativeCounters", "Speculator", "SpeculatorKind"]
+__all__ = ["Instrument", "NodeReport", "NodeSpec", "SpeculativeCounters", "Speculator", "SpeculatorKind"]
 
 DEFAULT_CEILING = 8
 DEFAULT_MAX_IN_FLIGHT = 256
@@ -18,6 +18,17 @@ class SpeculatorKind(StrEnum):
 
     DRAFT = "draft"
     NGRAM = "ngram"
+
+
+class Instrument(StrEnum):
+    """What a node's answers are asked to say of themselves, beyond what clients ask for."""
+
+    OFF = "off"
+    """Nothing: no byte is changed."""
+    USAGE = "usage"
+    """Token counts, of streams."""
+    ENGINE = "engine"
+    """Token counts, and the engine's own statistics of speculation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +51,8 @@ class NodeSpec:
     ``url`` is scheme, host and port. ``engine`` is ``vllm``, ``llamacpp``, …; ``None`` = found out by asking.
     ``models`` are the names it serves; empty = found out by asking. ``ceiling`` counts sequences. ``max_in_flight``
     counts sequences; ``None`` = what the engine reports, else 256. ``speculator_kind`` is for engines that do not
-    report it; ``None`` = what the engine reports, else draft. ``api_key`` is the node's own key, sent as a bearer
-    token.
+    report it; ``None`` = what the engine reports, else draft. ``instrument`` is what its answers are asked to say.
+    ``api_key`` is the node's own key, sent as a bearer token.
     """
 
     name: str
@@ -52,6 +63,7 @@ class NodeSpec:
     ceiling: int = DEFAULT_CEILING
     max_in_flight: int | None = None
     speculator_kind: SpeculatorKind | None = None
+    instrument: Instrument = Instrument.OFF
     api_key: str | None = field(default=None, repr=False)
 
 

@@ -224,6 +224,7 @@ def _requests(engine: Engine) -> Iterator[Family]:
     counts = engine.counters
     yield counter("sglang:prompt_tokens_total", "Prompt tokens read.", f"{counts.prompt_tokens}.0")
     yield counter("sglang:generation_tokens_total", "Tokens generated.", f"{counts.generated_tokens}.0")
+    yield counter("sglang:num_requests_total", "Requests that ended.", f"{sum(counts.end_to_end.counts)}.0")
     yield histogram("sglang:time_to_first_token_seconds", "Time to the first token.", counts.first_token)
     yield histogram("sglang:inter_token_latency_seconds", "Time between tokens.", counts.inter_token)
     name = "sglang:request_time_per_output_token_seconds"

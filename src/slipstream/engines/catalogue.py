@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import MappingProxyType
 
-from slipstream.engines.engine import ResponseStatistics
+from slipstream.core.node import Instrument
+from slipstream.engines.added_field import AddedField
+from slipstream.engines.engine import Engine, ResponseStatistics
 from slipstream.engines.llamacpp import LLAMACPP
+from slipstream.engines.sglang import SGLANG
+from slipstream.engines.trtllm import TRTLLM
 from slipstream.engines.vllm import VLLM
 
-__all__ = ["ENGINES", "gauge_lag_s", "read_statistics"]
+__all__ = ["ENGINES", "abort_lag_s", "added_fields", "gauge_lag_s", "read_statistics"]
 
-ENGINES = MappingProxyType({engine.name: engine for engine in (VLLM, LLAMACPP)})
+ENGINES = MappingProxyType({engine.name: engine for engine in (VLLM, SGLANG, LLAMACPP, TRTLLM)})
 
 UNKNOWN = ResponseStatistics()
 
@@ -24,6 +29,8 @@ def read_statistics(engine: str | None, payloads: tuple[bytes, ...]) -> Response
     """
     known = None if engine is None else ENGINES.get(engine)
     if known is not None:
+        if known.statistics_apart and len(payloads) > 1:
+            return _put_together(known, payloads)
         for payload in reversed(payloads):
             statistics = known.read_statistics(payload)
             if statistics.output_tokens is not None or statistics.prompt_tokens is not None:
@@ -31,7 +38,29 @@ def read_statistics(engine: str | None, payloads: tuple[bytes, ...]) -> Response
     return UNKNOWN
 
 
+def _put_together(engine: Engine, payloads: tuple[bytes, ...]) -> ResponseStatistics:
+    """The last token counts, and the last sample, wherever they stand; the sample knows the output tokens too."""
+    told = [engine.read_statistics(payload) for payload in reversed(payloads)]
+    counts = next((one for one in told if one.output_tokens is not None or one.prompt_tokens is not None), UNKNOWN)
+    sample = next((one.sample for one in told if one.sample is not None), None)
+    if sample is not None and sample.output_tokens is None:
+        sample = replace(sample, output_tokens=counts.output_tokens)
+    return replace(counts, sample=sample)
+
+
 def gauge_lag_s(engine: str | None) -> float:
     """How far an engine's running gauge may lag behind what it does, in seconds; 0 for an engine that is not known."""
     known = None if engine is None else ENGINES.get(engine)
     return 0.0 if known is None else known.gauge_lag_s
+
+
+def abort_lag_s(engine: str | None) -> float:
+    """How long an engine may work on for a client that left, in seconds; 0 for an engine that is not known."""
+    known = None if engine is None else ENGINES.get(engine)
+    return 0.0 if known is None else known.abort_lag_s
+
+
+def added_fields(engine: str | None, instrument: Instrument) -> tuple[AddedField, ...]:
+    """What to add to requests so that answers say more; nothing when off, and for an engine that is not known."""
+    known = None if engine is None else ENGINES.get(engine)
+    return () if known is None else known.instruments.get(instrument, ())

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from operator import attrgetter
 
 from slipstream.core.acceptance.sample import SpeculationSample
-from slipstream.core.node import NodeReport, SpeculatorKind
+from slipstream.core.node import Instrument, NodeReport, SpeculatorKind
+from slipstream.engines.added_field import AddedField
 
-__all__ = ["Engine", "Page", "ResponseStatistics", "merged"]
+__all__ = ["Engine", "Page", "ResponseStatistics", "as_read", "merged"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,11 +30,18 @@ class ResponseStatistics:
 class Page:
     """One address of an engine and how its body reads: a report that knows only what that page says.
 
-    ``read`` raises `EngineGarbage` when the body is not what that page should be.
+    ``read`` raises `EngineGarbage` when the body is not what that page should be. ``cost_s`` is the time of the
+    engine's serving process that one look at the page takes.
     """
 
     path: str
     read: Callable[[bytes], NodeReport]
+    cost_s: float = 0.0
+
+
+def as_read(report: NodeReport) -> NodeReport:
+    """``report`` as it is: what its pages say needs no putting together."""
+    return report
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,11 +50,15 @@ class Engine:
 
     ``marks``: path → a pattern that only this engine's page at that path contains; how it is told from the others.
     ``load``: pages that carry running and waiting, cheapest first; the first that the engine has is polled.
+    ``counters``: pages that carry the counters where that of the load has none, cheapest first; looked at less often.
     ``facts``: pages of what changes slowly (models, version, capacity, speculator); any of them may be missing.
     ``read_statistics``: a response body, or the last data of its event stream, → its figures; never raises.
     ``gauge_lag_s``: how long a request may be in the engine before its gauges show it, and the reverse.
     ``abort_lag_s``: how long the engine may work on after its client hung up.
-    ``scrape_cost_s``: what one poll costs the engine's serving process.
+    ``completed``: puts together what several pages say only in part; a report of all pages → the same, more complete.
+    ``instruments``: what can be asked of an answer beyond what it says anyway, by level; a level that is left out needs
+    nothing asked.
+    ``statistics_apart``: a stream tells its speculative statistics in another chunk than its token counts.
     ``rejects_when_speculating``: request fields that are an error while a speculator is active.
     ``counters_at_request_end``: token counters move only when a request ends, not while it runs.
     ``statistics_by_default``: responses carry their own speculative statistics without a flag at the engine's start.
@@ -59,9 +71,12 @@ class Engine:
     read_statistics: Callable[[bytes], ResponseStatistics]
     gauge_lag_s: float
     abort_lag_s: float
-    scrape_cost_s: float
     counters_at_request_end: bool
     statistics_by_default: bool
+    counters: tuple[Page, ...] = ()
+    completed: Callable[[NodeReport], NodeReport] = as_read
+    instruments: Mapping[Instrument, tuple[AddedField, ...]] = field(default_factory=dict)
+    statistics_apart: bool = False
     rejects_when_speculating: frozenset[str] = frozenset()
 
 

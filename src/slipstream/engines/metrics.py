@@ -9,7 +9,7 @@ from slipstream.core.errors import EngineGarbage
 from slipstream.core.node import NodeReport, SpeculativeCounters
 from slipstream.engines.exposition import check_page, samples, samples_by_label
 
-__all__ = ["MetricNames", "read_metrics"]
+__all__ = ["MetricNames", "count", "mean", "read_metrics", "total_by_label"]
 
 LARGEST_COUNT = 2.0**53
 
@@ -23,11 +23,11 @@ class MetricNames:
 
     running: bytes
     waiting: bytes
-    drafted: bytes
-    accepted: bytes
-    verify_steps: bytes
-    accepted_per_position: bytes
     generated_tokens: bytes
+    verify_steps: bytes | None = None
+    drafted: bytes | None = None
+    accepted: bytes | None = None
+    accepted_per_position: bytes | None = None
     kv_use: bytes | None = None
 
 
@@ -39,16 +39,16 @@ def read_metrics(names: MetricNames, page: bytes) -> NodeReport:
     """
     check_page(page)
     counters = SpeculativeCounters(
-        drafted=_count(page, names.drafted),
-        accepted=_count(page, names.accepted),
-        verify_steps=_count(page, names.verify_steps),
+        drafted=count(page, names.drafted),
+        accepted=count(page, names.accepted),
+        verify_steps=count(page, names.verify_steps),
         accepted_per_position=_positions(page, names.accepted_per_position),
-        generated_tokens=_count(page, names.generated_tokens),
+        generated_tokens=count(page, names.generated_tokens),
     )
     report = NodeReport(
-        running=_count(page, names.running),
-        waiting=_count(page, names.waiting),
-        kv_use=None if names.kv_use is None else _mean(page, names.kv_use),
+        running=count(page, names.running),
+        waiting=count(page, names.waiting),
+        kv_use=mean(page, names.kv_use),
         counters=None if counters == SpeculativeCounters() else counters,
     )
     if report == NodeReport():
@@ -56,23 +56,32 @@ def read_metrics(names: MetricNames, page: bytes) -> NodeReport:
     return report
 
 
-def _count(page: bytes, name: bytes) -> int | None:
-    values = samples(page, name)
+def count(page: bytes, name: bytes | None) -> int | None:
+    """The metric ``name`` summed over its series; ``None`` when it is missing or no count, or has no name."""
+    values = samples(page, name) if name is not None else []
     return _whole(sum(values)) if values else None
 
 
-def _mean(page: bytes, name: bytes) -> float | None:
-    values = samples(page, name)
-    mean = sum(values) / len(values) if values else None
-    return mean if mean is not None and 0.0 <= mean < inf else None
+def mean(page: bytes, name: bytes | None) -> float | None:
+    """The mean of the metric ``name`` over its series; ``None`` when it is missing, negative or infinite."""
+    values = samples(page, name) if name is not None else []
+    value = sum(values) / len(values) if values else None
+    return value if value is not None and 0.0 <= value < inf else None
 
 
-def _positions(page: bytes, name: bytes) -> tuple[int, ...]:
-    """Counts by position. Empty when missing, and when a position is missing or unusable: a gap has no meaning."""
-    by_position = samples_by_label(page, name, b"position")
-    counts = [_whole(by_position.get(b"%d" % position, inf)) for position in range(len(by_position))]
-    known = tuple(count for count in counts if count is not None)
+def total_by_label(page: bytes, name: bytes, label: bytes) -> tuple[int, ...]:
+    """The metric ``name`` by the numbers 0, 1, … that ``label`` has, summed over its other labels.
+
+    Empty when the metric is missing, and when a number is missing or unusable: a gap has no meaning.
+    """
+    by_number = samples_by_label(page, name, label)
+    counts = [_whole(by_number.get(b"%d" % number, inf)) for number in range(len(by_number))]
+    known = tuple(value for value in counts if value is not None)
     return known if len(known) == len(counts) else ()
+
+
+def _positions(page: bytes, name: bytes | None) -> tuple[int, ...]:
+    return () if name is None else total_by_label(page, name, b"position")
 
 
 def _whole(value: float) -> int | None:

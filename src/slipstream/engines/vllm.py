@@ -8,12 +8,14 @@ from dataclasses import replace
 import msgspec
 
 from slipstream.core.acceptance.sample import SpeculationSample
-from slipstream.core.node import NodeReport
-from slipstream.engines.document import UNREADABLE, read_document
+from slipstream.core.node import Instrument, NodeReport
+from slipstream.engines.added_field import INCLUDE_USAGE
+from slipstream.engines.document import UNREADABLE
 from slipstream.engines.engine import Engine, Page, ResponseStatistics
 from slipstream.engines.metrics import MetricNames, read_metrics
 from slipstream.engines.models import MODELS
 from slipstream.engines.usage import NO_USAGE, Count, Usage
+from slipstream.engines.version import VERSION
 
 __all__ = ["VLLM"]
 
@@ -43,17 +45,6 @@ def _read_load(page: bytes) -> NodeReport:
         k=len(counters.accepted_per_position) or None,
         engine=NAME,
     )
-
-
-class _Version(msgspec.Struct):
-    version: str
-
-
-_version_decoder = msgspec.json.Decoder(_Version)
-
-
-def _read_version(page: bytes) -> NodeReport:
-    return NodeReport(version=read_document(_version_decoder, page, "vLLM's version").version)
 
 
 class _Speculation(msgspec.Struct, gc=False):
@@ -96,13 +87,14 @@ VLLM = Engine(
         "/v1/models": re.compile(rb'"owned_by"\s*:\s*"vllm"'),
         "/metrics": re.compile(rb"^vllm:", re.MULTILINE),
     },
-    load=(Page("/metrics", _read_load),),
-    facts=(MODELS, Page("/version", _read_version)),
+    load=(Page("/metrics", _read_load, cost_s=0.005),),
+    facts=(MODELS, VERSION),
     read_statistics=_read_statistics,
+    # What was drafted stands beside the usage, provided that the engine was started with the flag for it.
+    instruments={Instrument.USAGE: (INCLUDE_USAGE,), Instrument.ENGINE: (INCLUDE_USAGE,)},
     # Gauges are set, and aborts taken, once an engine step; these are long steps. Not measured.
     gauge_lag_s=0.1,
     abort_lag_s=0.2,
-    scrape_cost_s=0.005,
     counters_at_request_end=False,
     statistics_by_default=False,
     rejects_when_speculating=frozenset({"min_p", "logit_bias"}),
