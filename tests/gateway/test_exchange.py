@@ -125,7 +125,7 @@ async def test_response_headers_pass_except_hop_by_hop_and_the_gateway_adds_its_
 @pytest.mark.parametrize("sent", ["x" * 129, "a b", "\xe9", ""])
 async def test_an_insane_request_id_is_replaced(sent: str) -> None:
     async with scripted_node(answer()) as node, rig(node.url) as gateway, Client.to(gateway) as client:
-        client.send(f"GET /health HTTP/1.1\r\nX-Request-Id: {sent}\r\n\r\n".encode("latin-1"))
+        client.send(f"GET /health HTTP/1.1\r\nHost: x\r\nX-Request-Id: {sent}\r\n\r\n".encode("latin-1"))
         request_id = (await client.response()).headers["x-request-id"]
         assert request_id != sent
         assert request_id.isalnum()
@@ -606,7 +606,7 @@ async def test_interim_answers_are_skipped() -> None:
 async def test_answers_without_a_body_have_no_framing(status: int) -> None:
     bare = raw(b"HTTP/1.1 %d X\r\nX: 1\r\n\r\n" % status)
     async with scripted_node(bare) as node, rig(node.url) as gateway, Client.to(gateway) as client:
-        client.send(b"DELETE /v1/files/1 HTTP/1.1\r\n\r\n")
+        client.send(b"DELETE /v1/files/1 HTTP/1.1\r\nHost: x\r\n\r\n")
         response = await client.response()
         assert (response.status, response.complete) == (status, True)
         assert "transfer-encoding" not in response.headers
@@ -826,7 +826,7 @@ async def test_other_paths_are_passed_through_with_method_query_and_model() -> N
     async with scripted_node(answer(body=b"[1]")) as node, rig(node.url) as gateway, Client.to(gateway) as client:
         client.post("/v1/embeddings?x=1", {"model": "org/other", "input": "a"})
         assert (await client.response()).body == b"[1]"
-        client.send(b"DELETE /v1/files/7 HTTP/1.1\r\nContent-Length: 0\r\n\r\n")
+        client.send(b"DELETE /v1/files/7 HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n")
         assert (await client.response()).body == b"[1]"
         client.post("/v1/tokenize", {"model": 7})
         await client.response()
@@ -856,7 +856,7 @@ async def test_head_is_passed_through_without_a_body() -> None:
 
 async def test_a_proxys_whole_url_is_forwarded_as_path_and_query() -> None:
     async with scripted_node(answer()) as node, rig(node.url) as gateway, Client.to(gateway) as client:
-        client.send(b'POST http://h/v1/completions?q=1 HTTP/1.1\r\nContent-Length: 13\r\n\r\n{"model":"m"}')
+        client.send(b'POST http://h/v1/completions?q=1 HTTP/1.1\r\nHost: x\r\nContent-Length: 13\r\n\r\n{"model":"m"}')
         assert (await client.response()).status == 200
         assert node.calls[0].target == "/v1/completions?q=1"
 
@@ -866,7 +866,7 @@ async def test_a_long_body_is_read_off_the_loop_and_forwarded() -> None:
         client.post(padding="x" * 400_000)
         assert (await client.response()).status == 200
         assert len(node.calls[0].body) > 400_000
-        client.send(b"POST /v1/completions HTTP/1.1\r\nContent-Length: 400000\r\n\r\n" + b"x" * 400_000)
+        client.send(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 400000\r\n\r\n" + b"x" * 400_000)
         assert (await client.response()).error["code"] == "invalid_body"
 
 

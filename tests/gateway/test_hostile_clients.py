@@ -10,7 +10,7 @@ from gateway_rig import Client, rig
 from scripted_node import answer, chunked, scripted_node
 from slipstream.gateway.limits import Limits
 
-CHUNKED = b"POST /v1/completions HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n"
+CHUNKED = b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
 SMALL = Limits(max_header_bytes=2000)
 
 
@@ -52,7 +52,10 @@ async def test_a_body_in_many_small_chunks_with_a_trailer_is_taken() -> None:
 
 async def test_tens_of_thousands_of_pipelined_upgrades_are_answered_without_recursion() -> None:
     async with rig() as gateway, Client.to(gateway) as client:
-        client.send(b"CONNECT a:1 HTTP/1.1\r\n\r\n" * 40_000 + b"GET /health HTTP/1.1\r\nConnection: close\r\n\r\n")
+        client.send(
+            b"CONNECT a:1 HTTP/1.1\r\nHost: x\r\n\r\n" * 40_000
+            + b"GET /health HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+        )
         data = await client.reader.read()
         assert data.count(b"HTTP/1.1 404 ") == 40_000
         assert data.endswith(b'{"status":"ok"}')
@@ -62,8 +65,8 @@ async def test_upgrades_pipelined_behind_a_slow_request_wait_and_are_answered_in
     async with scripted_node(answer()) as node, rig(node.url) as gateway, Client.to(gateway) as client:
         client.post()
         for _ in range(30):
-            client.send(b"CONNECT a:1 HTTP/1.1\r\n\r\n")
-        client.send(b"CONNECT a:1 HTTP/1.1\r\n\r\n" * 30)
+            client.send(b"CONNECT a:1 HTTP/1.1\r\nHost: x\r\n\r\n")
+        client.send(b"CONNECT a:1 HTTP/1.1\r\nHost: x\r\n\r\n" * 30)
         client.get("/health", headers="Connection: close\r\n")
         statuses = re.findall(rb"HTTP/1.1 (\d+) ", await client.reader.read())
         assert statuses == [b"200", *[b"404"] * 60, b"200"]

@@ -67,8 +67,8 @@ def test_heads_without_a_length_of_their_own_or_too_long_are_not_remembered(mess
 HEADS = [
     b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n",
     b"POST /v1/completions?a=b HTTP/1.1\r\nHost: x\r\ncontent-length:%d\r\nUser-Agent: a\r\n\r\n",
-    b"POST /v1/completions HTTP/1.1\r\nX-Content-Length: 7\r\nContent-Length: %d\r\nX-Request-Id: r\r\n\r\n",
-    b"POST /v1/completions HTTP/1.1\r\nContent-Length:  %d \r\nUser-Agent: Content-Length: 9\r\n\r\n",
+    b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nX-Content-Length: 7\r\nContent-Length: %d\r\nX-Request-Id: r\r\n\r\n",
+    b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length:  %d \r\nUser-Agent: Content-Length: 9\r\n\r\n",
 ]
 ANSWERS = [
     b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\nX-A: 1\r\n\r\n",

@@ -68,31 +68,52 @@ class RequestHead:
 
     ``lines`` are the header lines that a node gets. ``length`` is the body's, ``None`` without ``content-length``.
     ``expects``: the client waits for a sign before it sends the body. ``request_id`` is the client's own when it is
-    sane, ``category`` what it claims the request to be; each ``None`` when absent.
+    sane; ``category`` and ``traffic_class`` what it claims the request to be, ``session`` the conversation that it
+    belongs to; each ``None`` when absent. ``hosts`` is how many ``host``
+    lines there are. ``fault`` says what makes the body's end doubtful, ``None`` if nothing.
     """
 
-    __slots__ = ("category", "chunked", "expects", "length", "lines", "request_id")
+    __slots__ = ("category", "chunked", "expects", "fault", "hosts", "length", "lines", "request_id", "session", "traffic_class")
 
     def __init__(self, headers: Headers) -> None:
         lines: list[bytes] = []
+        options: bytes | None = None
         self.length: int | None = None
         self.chunked = self.expects = False
+        self.hosts = 0
+        self.fault: str | None = None
         self.request_id: str | None = None
         self.category: str | None = None
+        self.traffic_class: str | None = None
+        self.session: bytes | None = None
         for name, value in headers:
             lower = name.lower()
             if lower in REQUEST_ALLOWED or lower.startswith(REQUEST_ALLOWED_PREFIX):
                 lines.append(b"%b: %b\r\n" % (lower, value))
+                if lower == b"x-session-id":
+                    self.session = value or None
+            elif lower == b"host":
+                self.hosts += 1
             elif lower == b"content-length":
                 self.length = int(value)
             elif lower == b"transfer-encoding":
+                # Whoever stands between may know the other coding and read the body's end differently (RFC 9112, 6.1).
+                if self.chunked or value.strip(b" \t").lower() != b"chunked":
+                    self.fault = "its Transfer-Encoding is not just chunked"
                 self.chunked = True
             elif lower == b"expect":
                 self.expects = value.strip().lower() == b"100-continue"
             elif lower == REQUEST_ID:
+                value = value.rstrip(b" \t")
                 self.request_id = value.decode("ascii") if _SANE_REQUEST_ID.fullmatch(value) else None
             elif lower == b"x-slipstream-category":
-                self.category = value.decode("latin-1")
+                self.category = value.rstrip(b" \t").decode("latin-1")
+            elif lower == b"x-slipstream-class":
+                self.traffic_class = value.rstrip(b" \t").decode("latin-1")
+            elif lower == b"connection" and value not in _PLAIN_CONNECTION:
+                options = value if options is None else options + b"," + value
+        if options is not None:
+            lines = _without(lines, options)
         self.lines = b"".join(lines)
 
 
@@ -118,7 +139,7 @@ def read_answer(status: int, headers: Headers) -> Answer:
     length: int | None = None
     chunked = events = False
     lines: list[bytes] = []
-    also_dropped: set[bytes] = set()
+    options: bytes | None = None
     for name, value in headers:
         lower = name.lower()
         if lower not in RESPONSE_DROPPED:
@@ -130,7 +151,13 @@ def read_answer(status: int, headers: Headers) -> Answer:
         elif lower == b"transfer-encoding":
             chunked = True
         elif lower == b"connection" and value not in _PLAIN_CONNECTION:
-            also_dropped.update(token.strip().lower() for token in value.split(b","))
-    if also_dropped:  # the node named further headers that are meant for this hop only
-        lines = [line for line in lines if line.partition(b":")[0].lower() not in also_dropped]
+            options = value if options is None else options + b"," + value
+    if options is not None:
+        lines = _without(lines, options)
     return Answer(status, b"".join(lines), length, chunked=chunked, events=events)
+
+
+def _without(lines: list[bytes], options: bytes) -> list[bytes]:
+    """The header lines without those that ``connection`` names as meant for this hop only."""
+    named = {option.strip().lower() for option in options.split(b",")}
+    return [line for line in lines if line.partition(b":")[0].lower() not in named]

@@ -15,7 +15,7 @@ from slipstream.core.errors import (
     Unauthenticated,
     WrongMethod,
 )
-from slipstream.gateway.wire_errors import HeadersTooLarge, MalformedRequest
+from slipstream.gateway.wire_errors import HeadersTooLarge, MalformedRequest, RequestTimedOut, TooManyConnections
 
 __all__ = ["ROWS", "Row", "error_event", "problem_body", "problem_headers", "row_of"]
 
@@ -39,6 +39,7 @@ ROWS: Final[dict[type[SlipstreamError], Row]] = {
     errors.ResponseNotFound: Row(404, _INVALID, "response_not_found"),
     errors.UnknownPath: Row(404, _INVALID, "unknown_path"),
     errors.WrongMethod: Row(405, _INVALID, "method_not_allowed"),
+    RequestTimedOut: Row(408, _INVALID, "request_timeout"),
     errors.BodyTooLarge: Row(413, _INVALID, "body_too_large"),
     HeadersTooLarge: Row(431, _INVALID, "headers_too_large"),
     errors.TooManyInFlight: Row(429, "rate_limit_error", "key_in_flight_limit"),
@@ -49,6 +50,7 @@ ROWS: Final[dict[type[SlipstreamError], Row]] = {
     errors.EngineGarbage: Row(502, "server_error", "engine_garbage"),
     errors.UpstreamFailed: Row(502, "server_error", "upstream_failed"),
     errors.NothingUsable: Row(503, "server_error", "nothing_usable"),
+    TooManyConnections: Row(503, "server_error", "too_many_connections"),
     errors.UpstreamTimeout: Row(504, "server_error", "upstream_timeout"),
 }
 """Every leaf of the exception tree that can reach a client, in the order of the statuses."""

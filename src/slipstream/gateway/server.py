@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import itertools
 import secrets
+import ssl
 from collections.abc import Callable
 from functools import partial
 from typing import Any, Final, cast
 from urllib.parse import unquote
 
-from slipstream.core.errors import NothingUsable, RequestError, SlipstreamError
+from slipstream.core.errors import NothingUsable, SlipstreamError
 from slipstream.core.request import RequestShape
 from slipstream.gateway.exchange import Exchange
 from slipstream.gateway.limits import Limits
@@ -22,6 +23,7 @@ from slipstream.gateway.reply import reply, reply_problem
 from slipstream.gateway.routes import Endpoint, allowed_methods, endpoint_of
 from slipstream.gateway.upstream import Upstreams
 from slipstream.gateway.wire import ClientConnection, Handler, Request
+from slipstream.gateway.wire_errors import TooManyConnections
 
 __all__ = ["Gateway"]
 
@@ -29,6 +31,8 @@ OFF_LOOP_BODY_BYTES: Final = 256 * 1024
 """Longer bodies are read in a thread, so that other clients' chunks don't wait for them."""
 
 _SWEEP_S: Final = 0.25
+_TURNED_AWAY_AT_ONCE: Final = 64
+"""So many connections over the limit get an answer that says so; each is kept for up to two seconds to be read."""
 _BACKLOG: Final = 4096
 
 
@@ -47,6 +51,7 @@ class Gateway(Handler):
         self._id_numbers = itertools.count()
         self._sweep_s = min(
             _SWEEP_S,
+            self._limits.client_head_s / 4,
             self._limits.connect_s / 4,
             self._limits.idle_s / 4,
             self._limits.write_s / 4,
@@ -54,11 +59,16 @@ class Gateway(Handler):
             self._limits.first_byte_unstreamed_s / 4,
         )
 
-    async def listen(self, host: str, port: int) -> tuple[str, int]:
-        """Start serving; returns the address bound (``port`` 0 picks a free one). Raises OSError if it can not bind."""
+    async def listen(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> tuple[str, int]:
+        """Start serving; returns the address bound (``port`` 0 picks a free one). ``tls``: as a server with its
+        certificate. Raises OSError if it can not bind.
+        """
         loop = asyncio.get_running_loop()
         factory = cast("Callable[[], asyncio.Protocol]", partial(ClientConnection, self, self._limits))
-        self._server = await loop.create_server(factory, host, port, backlog=_BACKLOG)
+        handshake_s = None if tls is None else self._limits.client_head_s
+        self._server = await loop.create_server(
+            factory, host, port, backlog=_BACKLOG, ssl=tls, ssl_handshake_timeout=handshake_s
+        )
         self._sweeper = loop.call_later(self._sweep_s, self._sweep)
         address = self._server.sockets[0].getsockname()
         return address[0], address[1]
@@ -96,13 +106,20 @@ class Gateway(Handler):
 
     def connected(self, connection: ClientConnection) -> None:
         self._connections.add(connection)
+        over = len(self._connections) - self._limits.max_connections
+        if over > _TURNED_AWAY_AT_ONCE:  # no descriptor is left for an answer
+            connection.abort()
+        elif over > 0:
+            connection.turn_away(
+                TooManyConnections("As many clients are connected as this gateway serves; try again later.")
+            )
 
     def disconnected(self, connection: ClientConnection) -> None:
         self._connections.discard(connection)
         if self._emptied is not None and not self._connections:
             self._emptied.set()
 
-    def refuse(self, connection: ClientConnection, error: RequestError) -> None:
+    def refuse(self, connection: ClientConnection, error: SlipstreamError) -> None:
         reply_problem(self._ports, connection, None, error)
 
     def handle(self, connection: ClientConnection, request: Request) -> None:
@@ -156,13 +173,13 @@ class Gateway(Handler):
             connection.work = exchange
             exchange.begin(passed_through_shape(request.body, ports.default_category))
         elif len(request.body) <= OFF_LOOP_BODY_BYTES:
-            shape = ports.reader(request.path, request.body, request.head.category)
+            shape = ports.reader(request.path, request.body, request.head, None)
             connection.work = exchange
             exchange.begin(shape)
         else:
             connection.work = exchange
             loop = asyncio.get_running_loop()
-            future = loop.run_in_executor(None, ports.reader, request.path, request.body, request.head.category)
+            future = loop.run_in_executor(None, ports.reader, request.path, request.body, request.head, None)
             future.add_done_callback(partial(_read, exchange))
 
     def _sweep(self) -> None:

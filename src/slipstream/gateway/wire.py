@@ -2,27 +2,42 @@
 
 from __future__ import annotations
 
+import fcntl
+import socket
+import struct
+import termios
 from abc import ABC, abstractmethod
 from collections import deque
 from typing import Any, Final, Protocol
 
 import httptools
 
-from slipstream.core.errors import BodyTooLarge, RequestError
+from slipstream.core.errors import BodyTooLarge, SlipstreamError
 from slipstream.gateway.headers import Headers, RequestHead
 from slipstream.gateway.limits import Limits
 from slipstream.gateway.repetition import RepeatedHead, head_to_repeat
-from slipstream.gateway.wire_errors import HeadersTooLarge, MalformedRequest
+from slipstream.gateway.wire_errors import HeadersTooLarge, MalformedRequest, RequestTimedOut
 
 __all__ = ["ClientConnection", "Handler", "Request", "Work"]
 
 MAX_PIPELINED: Final = 8
 """Complete requests a connection may have waiting behind the one that is answered, before it is read no further."""
 
+WAITING_BYTES: Final = 1024 * 1024
+"""Bodies a connection may have waiting behind the request that is answered, before it is read no further. So what a
+client holds is the largest body, this, and one read of 256 KiB."""
+
+SLOWEST_BODY: Final = 1024
+"""Bytes a second that a body must come with, on average, beyond its first ``idle_s`` seconds."""
+
+SMALL_PIECE_BYTES: Final = 1024
+"""Shorter pieces of a body are joined as they come: one object for each would weigh twenty times what it holds."""
+
 CHUNK_FRAMING_BYTES: Final = 64
 """Around a chunk, on average, a client may send so much; what is over it counts like headers: trailers, extensions."""
 
 _LINGER_S: Final = 2.0
+_PEER_LEFT: Final = (7, 8)  # the kernel's TCP_CLOSE and TCP_CLOSE_WAIT
 _CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
@@ -95,8 +110,8 @@ class Handler(ABC):
     def handle(self, connection: ClientConnection, request: Request) -> None: ...
 
     @abstractmethod
-    def refuse(self, connection: ClientConnection, error: RequestError) -> None:
-        """Answer what could not be read as a request; then ``finish`` with ``keep_alive`` false."""
+    def refuse(self, connection: ClientConnection, error: SlipstreamError) -> None:
+        """Answer what is not read as a request; then ``finish`` with ``keep_alive`` false."""
 
     @abstractmethod
     def now(self) -> float: ...
@@ -132,6 +147,8 @@ class ClientConnection:
         "_request",
         "_resumption",
         "_retired",
+        "_since",
+        "_stamp",
         "_target",
         "_template",
         "_transport",
@@ -147,23 +164,24 @@ class ClientConnection:
         self._limits = limits
         self._transport: Any = None
         self._parser: Any = httptools.HttpRequestParser(self)
-        self._ready: deque[Request | RequestError] = deque()
-        self._refusal: RequestError | None = None
+        self._ready: deque[Request | SlipstreamError] = deque()
+        self._refusal: SlipstreamError | None = None
         self._request: Request | None = None
         self._resumption: bytes | None = None
         self._repeated: RepeatedHead | None = None
         self._template: Request | None = None  # what ``_repeated`` was read as
         self._headers: Headers = []
-        self._pieces: list[bytes] = []
+        self._pieces: list[bytes | bytearray] = []
         self._target = b""
         self._unfed: memoryview | None = None  # behind an offer to upgrade, when enough requests wait
         self._head_bytes = self._body_bytes = self._framing_bytes = self._chunks = self._unsent = 0
         self._begun = self._busy = self._driving = self._expecting = self._in_body = False
-        self._reading_paused = self._write_blocked = self._retired = False
+        self._reading_paused = self._write_blocked = self._retired = self._stamp = False
         self._closing_since: float | None = None
         self.work: Work | None = None
         """What the current request's answer is made by, when that takes time."""
         self.active_at = self._progress_at = 0.0
+        self._since = 0.0  # when the head that is coming in began, or the body
 
     # What follows is for whoever answers.
 
@@ -175,9 +193,10 @@ class ClientConnection:
         """The answer to the current request is written."""
         self.work = None
         self._busy = False
+        self._stamp = True
         if self._retired or not keep_alive:
             self.close()
-        elif self._ready or self._expecting:
+        elif self._ready or self._expecting or self._reading_paused:
             self._drive()
 
     def close(self) -> None:
@@ -185,7 +204,7 @@ class ClientConnection:
         if self._closing_since is None:
             self._closing_since = self._handler.now()
             self._ready.clear()
-            if self._refusal is None:
+            if self._refusal is None or not self._transport.can_write_eof():
                 self._transport.close()
             else:  # the client is still sending: closing now could destroy the answer before it is read
                 self._transport.write_eof()
@@ -201,24 +220,60 @@ class ClientConnection:
         """Drop the connection at once."""
         self._transport.abort()
 
+    def turn_away(self, error: SlipstreamError) -> None:
+        """Answer with an error and close, whatever the client sends."""
+        self._refuse(error)
+        self._drive()
+
     def expire(self, now: float) -> None:
         """Give up on a client that keeps us waiting; pass the time on to the work in progress."""
         limits = self._limits
-        unsent = self._transport.get_write_buffer_size()
-        if unsent != self._unsent or not unsent:
-            self._unsent = unsent
+        if self._stamp:  # an answer has ended since: taking the time here is cheaper than at each
+            self._stamp = False
+            self.active_at = self._since = now
+        unread = self._unread_bytes()
+        if unread != self._unsent or not unread:
+            self._unsent = unread
             self._progress_at = now
         if now - self._progress_at >= limits.write_s:
             self.abort()
         elif self._closing_since is not None:
-            if now - self._closing_since >= (_LINGER_S if self._refusal is not None else limits.write_s):
+            lingering = _LINGER_S if self._refusal is not None else limits.write_s
+            if not unread and now - self._closing_since >= lingering:
                 self.abort()
+        elif self._reading_paused and self._peer_left():
+            self.abort()
         elif self.work is not None:
             self.work.expire(now)
         elif not self._busy:
-            receiving = self._in_body or self._head_bytes
-            if now - self.active_at >= (limits.idle_s if receiving else limits.client_keep_alive_s):
-                self.close()
+            self._expire_request(now)
+
+    def _expire_request(self, now: float) -> None:
+        """Give up on a request that does not come, or comes too slowly."""
+        limits = self._limits
+        if self._in_body:
+            quiet_s = now - self.active_at
+            if quiet_s >= limits.idle_s or now - self._since >= limits.idle_s + self._body_bytes / SLOWEST_BODY:
+                self.turn_away(RequestTimedOut("The request's body did not come in time."))
+        elif self._begun:
+            if now - self._since >= limits.client_head_s:
+                seconds = f"{limits.client_head_s:g} seconds"
+                self.turn_away(RequestTimedOut(f"The request's headers were not complete within {seconds}."))
+        elif now - self.active_at >= limits.client_keep_alive_s:
+            self.close()
+
+    def _unread_bytes(self) -> int:
+        """How much of what was written the client has not taken, 0 when the kernel has it all."""
+        unsent: int = self._transport.get_write_buffer_size()
+        if unsent:  # the kernel's share tells of a reader too slow to make room for more
+            queued = fcntl.ioctl(self._transport.get_extra_info("socket").fileno(), termios.TIOCOUTQ, b"\0\0\0\0")
+            unsent += struct.unpack("i", queued)[0]
+        return unsent
+
+    def _peer_left(self) -> bool:
+        """Whether the client has closed its side. A transport that is not reading does not notice."""
+        info = self._transport.get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)
+        return info[0] in _PEER_LEFT
 
     # What follows is called by the event loop.
 
@@ -255,13 +310,10 @@ class ClientConnection:
         if self._refusal is not None or self._closing_since is not None:
             return  # what comes behind a refused request is not read
         self.active_at = self._handler.now()
-        if not self._begun:
-            if self._repeat(data):
-                self._drive()
-                return
-            fresh = True
-        else:
-            fresh = False
+        fresh = not self._begun
+        if fresh and self._repeat(data):
+            self._drive()
+            return
         if not self._in_body:
             self._head_bytes += len(data)
         waiting = len(self._ready)
@@ -276,7 +328,7 @@ class ClientConnection:
             self._remember(data, self._ready[-1])
         if not self._in_body and self._head_bytes > self._limits.max_header_bytes:
             self._refuse(_headers_too_large(self._limits))
-        if self._ready or self._expecting:
+        if self._ready or self._expecting or self._busy:
             self._drive()
 
     def _repeat(self, data: bytes) -> bool:
@@ -292,7 +344,7 @@ class ClientConnection:
         self._ready.append(request)
         return True
 
-    def _remember(self, data: bytes, request: Request | RequestError) -> None:
+    def _remember(self, data: bytes, request: Request | SlipstreamError) -> None:
         """Remember the head of a whole request that came in one read, for the next to be compared with."""
         if isinstance(request, Request) and request.keep_alive and request.head.length and not request.head.expects:
             self._repeated = head_to_repeat(data)
@@ -325,9 +377,10 @@ class ClientConnection:
             self._parser.feed_data(b"POST / HTTP/1.1\r\n%b\r\n\r\n" % self._resumption)
             self._resumption = None
 
-    def _refuse(self, error: RequestError) -> None:
+    def _refuse(self, error: SlipstreamError) -> None:
         if self._refusal is None:
             self._refusal = error
+            self._pieces.clear()
             self._ready.append(error)
 
     def _drive(self) -> None:
@@ -348,13 +401,24 @@ class ClientConnection:
         self._driving = False
         if self._expecting and not self._busy and not ready and self._refusal is None and self._closing_since is None:
             self._expecting = False
+            self._since = self._handler.now()
             self._transport.write(_CONTINUE)
-        if len(ready) > MAX_PIPELINED or self._unfed is not None:
-            if not self._reading_paused:
+        if (ready or self._busy) and self._enough_waits():
+            if not self._reading_paused and not self._transport.is_closing():
                 self._reading_paused = True
                 self._transport.pause_reading()
         elif self._reading_paused:
             self._read_on()
+
+    def _enough_waits(self) -> bool:
+        """Whether so much waits behind the request that is answered that no more is read."""
+        if len(self._ready) > MAX_PIPELINED or self._unfed is not None:
+            return True
+        waiting = self._body_bytes if self._busy and self._in_body else 0
+        for item in self._ready:
+            if isinstance(item, Request):
+                waiting += len(item.body)
+        return waiting > WAITING_BYTES
 
     def _feed_on(self) -> None:
         """Parse what was left, now that no request waits."""
@@ -372,6 +436,7 @@ class ClientConnection:
     def on_message_begin(self) -> None:
         self._begun = True
         if self._resumption is None:
+            self._since = self.active_at
             self._headers = []
             self._target = b""
 
@@ -392,12 +457,19 @@ class ClientConnection:
                 self._refuse(_headers_too_large(limits))
                 return
         head = RequestHead(self._headers)
+        parser = self._parser
+        version = parser.get_http_version()
+        http_1_1 = version == "1.1"
+        fault = head.fault
+        if fault is None and not (http_1_1 and head.hosts == 1 and b"#" not in self._target):
+            fault = _fault(version, head, self._target)
+        if fault is not None:
+            self._refuse(MalformedRequest(f"The bytes received are not an HTTP/1.1 request: {fault}."))
+            return
         if head.length is not None and head.length > limits.max_body_bytes:
             self._refuse(_body_too_large(limits))
             return
         target = _origin_form(self._target)
-        parser = self._parser
-        http_1_1 = parser.get_http_version() == "1.1"
         self._request = Request(
             parser.get_method().decode("ascii"),
             target,
@@ -408,8 +480,9 @@ class ClientConnection:
             received_at=self.active_at,
         )
         self._in_body = True
+        self._since = self.active_at
         self._body_bytes = self._framing_bytes = self._chunks = 0
-        if head.expects:
+        if head.expects and http_1_1:
             self._expecting = True
         if (head.chunked or head.length) and parser.should_upgrade():
             self._resumption = b"content-length: %d" % head.length if head.length else b"transfer-encoding: chunked"
@@ -420,11 +493,17 @@ class ClientConnection:
     def on_body(self, data: bytes) -> None:
         if self._refusal is None:
             self._body_bytes += len(data)
+            pieces = self._pieces
             if self._body_bytes > self._limits.max_body_bytes:
-                self._pieces.clear()
                 self._refuse(_body_too_large(self._limits))
+            elif not pieces or len(data) >= SMALL_PIECE_BYTES:
+                pieces.append(data)
             else:
-                self._pieces.append(data)
+                last = pieces[-1]
+                if isinstance(last, bytearray):
+                    last += data
+                else:
+                    pieces.append(bytearray(data))
 
     def on_message_complete(self) -> None:
         request = self._request
@@ -432,7 +511,7 @@ class ClientConnection:
             return
         pieces = self._pieces
         if pieces:
-            request.body = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+            request.body = b"".join(pieces)  # a single piece is not copied
             pieces.clear()
         self._request = None
         self._begun = self._in_body = self._expecting = False
@@ -450,6 +529,17 @@ def _origin_form(target: bytes) -> bytes:
         return b"*"
     path = url.path or b"/"
     return b"%b?%b" % (path, url.query) if url.query else path
+
+
+def _fault(version: str, head: RequestHead, target: bytes) -> str | None:
+    """What is wrong with the head of a request that is not simply of HTTP/1.1 and for one host; ``None`` if nothing."""
+    if version not in ("1.0", "1.1"):
+        return f"HTTP/{version} is not spoken here"
+    if head.hosts > 1 or (version == "1.1" and not head.hosts):
+        return f"it has {head.hosts} Host headers, not one"
+    if version == "1.0" and head.chunked:
+        return "HTTP/1.0 has no Transfer-Encoding"
+    return "its target has a fragment" if b"#" in target else None
 
 
 def _headers_too_large(limits: Limits) -> HeadersTooLarge:
