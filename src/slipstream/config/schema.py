@@ -270,7 +270,7 @@ class Node(Section):
     name: NodeName = Field(description="Unique name: letters, digits, dot, dash and underscore.")
     url: Annotated[str, AfterValidator(node_url)] = Field(description="Scheme, host and port of the engine.")
     pool: PoolName = Field(description="The pool it belongs to.")
-    engine: Literal["vllm", "llamacpp"] | None = Field(
+    engine: Literal["vllm", "sglang", "llamacpp", "trtllm"] | None = Field(
         default=None, description="The engine's kind; left out = found out by asking."
     )
     resolve: Literal["all"] | None = Field(
@@ -291,6 +291,11 @@ class Node(Section):
         default=None,
         description="What drafts: a draft model or trained heads (draft), or n-gram lookup (ngram); left out = what "
         "the engine reports, else draft.",
+    )
+    instrument: Literal["off", "usage", "engine"] = Field(
+        default="off",
+        description="What its answers are asked to say beyond what the client asks for, and what is taken out again on "
+        "the way back: token counts of streams (usage), or the engine's statistics of speculation too (engine).",
     )
     api_key: Secret | None = Field(
         default=None, description="The node's own key, sent as a bearer token; by reference only."

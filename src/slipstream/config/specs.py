@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from slipstream.config.schema import FleetConfig, Node
 from slipstream.core.category import CategoryRule
-from slipstream.core.node import NodeSpec, SpeculatorKind
+from slipstream.core.node import Instrument, NodeSpec, SpeculatorKind
 
 __all__ = ["category_rules", "node_specs", "node_templates", "prior_alphas"]
 
@@ -37,6 +37,7 @@ def _node_spec(node: Node, pool_ceiling: int) -> NodeSpec:
         ceiling=pool_ceiling if node.ceiling is None else node.ceiling,
         max_in_flight=node.max_in_flight,
         speculator_kind=None if node.speculator is None else SpeculatorKind(node.speculator),
+        instrument=Instrument(node.instrument),
         api_key=None if node.api_key is None else node.api_key.reveal(),
     )
 
