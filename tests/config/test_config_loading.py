@@ -123,7 +123,7 @@ PROBLEMS_OF_A_NODE = [
     ({"name": "2024-01-01"}, 'name: found "2024-01-01"; allowed: text, in quotes'),
     ({"name": "a b"}, 'name: found "a b"; allowed: a name that matches ^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$'),
     ({"pool": "fast"}, 'pool: found "fast"; allowed: one of speculative, standard'),
-    ({"engine": "sglang"}, 'engine: found "sglang"; allowed: one of vllm, llamacpp'),
+    ({"engine": "lmdeploy"}, 'engine: found "lmdeploy"; allowed: one of vllm, sglang, llamacpp, trtllm'),
     (
         {"ceiling": "3"},
         "ceiling: found a key without effect in the standard pool; allowed: to leave it out",
