@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from slipstream.core.acceptance import (
     AcceptanceBook,
     AcceptanceEstimate,
+    AcceptancePrior,
     CounterDelta,
     SpeculationSample,
 )
@@ -37,6 +38,11 @@ class CategoryEvidence:
         """By node: samples whose steps only the node's counters can tell, and these were not read yet."""
         self._estimates_before: deque[tuple[int, _Key, AcceptanceEstimate]] = deque(maxlen=JOURNAL_ENTRIES)
         self._medians_before: deque[tuple[int, str, int | None]] = deque(maxlen=JOURNAL_ENTRIES)
+
+    def configure(self, prior: AcceptancePrior, half_life: float, version: int) -> None:
+        """Believe and forget by these from now on; the evidence stays. ``version``: the fleet's, once this holds."""
+        for key, before in self.book.configure(prior, half_life):
+            self._estimates_before.append((version, key, before))
 
     def estimate(self, model: str, speculator: Speculator, category: str) -> AcceptanceEstimate:
         """What is known of a category's acceptance; the prior stands in. A dictionary look-up."""

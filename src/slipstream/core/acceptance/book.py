@@ -44,6 +44,7 @@ class AcceptanceBook:
         "_attributions",
         "_estimates",
         "_nodes",
+        "_speculators",
         "half_life",
         "max_keys",
         "prior",
@@ -58,6 +59,25 @@ class AcceptanceBook:
         self._estimates: dict[AcceptanceKey, AcceptanceEstimate] = {}
         self._attributions: dict[tuple[str, str], Attribution] = {}
         self._nodes: dict[str, NodeRecord] = {}
+        self._speculators: dict[str, Speculator] = {}  # by fingerprint, for estimates to be made anew
+
+    def configure(self, prior: AcceptancePrior, half_life: float) -> list[tuple[AcceptanceKey, AcceptanceEstimate]]:
+        """Believe and forget by these from now on; evidence stays. Returns the estimates that changed, as they were."""
+        self.prior = prior
+        self.half_life = half_life
+        for attribution in self._attributions.values():
+            attribution.half_life = half_life
+        changed = []
+        for key, before in self._estimates.items():
+            if before.source == "attributed":
+                continue  # it rests on no prior but in its ridge, and is made anew with the next window
+            _, fingerprint, category = key
+            estimate = blended_estimate(category, prior, self._speculators[fingerprint], before.evidence)
+            if estimate != before:
+                changed.append((key, before))
+                self._estimates[key] = estimate
+        self.version += bool(changed)
+        return changed
 
     def estimate(self, model: str, speculator: Speculator, category: str) -> AcceptanceEstimate:
         """What is known of the acceptance of ``category``: never fails, the prior stands in. A dictionary look-up."""
@@ -66,7 +86,7 @@ class AcceptanceBook:
             return self._estimates[key]
         except KeyError:
             estimate = prior_estimate(category, self.prior, speculator)
-            self._remember(key, estimate)
+            self._remember(key, estimate, speculator)
             return estimate
 
     def credit(
@@ -97,7 +117,7 @@ class AcceptanceBook:
             estimate = known._replace(evidence=evidence)
         else:
             estimate = blended_estimate(category, self.prior, speculator, evidence)
-        self._remember(key, estimate)
+        self._remember(key, estimate, speculator)
         self.version += 1
         return True
 
@@ -151,7 +171,8 @@ class AcceptanceBook:
                 continue
             key = (model, speculator.fingerprint, category)
             del self._estimates[key]
-            self._remember(key, attributed_estimate(ratio, speculator, attribution.drafted_per_step, known.evidence))
+            attributed = attributed_estimate(ratio, speculator, attribution.drafted_per_step, known.evidence)
+            self._remember(key, attributed, speculator)
             changed = True
         if changed:
             self.version += 1
@@ -199,8 +220,9 @@ class AcceptanceBook:
         _trim(self._nodes, self.max_keys)
         return record
 
-    def _remember(self, key: AcceptanceKey, estimate: AcceptanceEstimate) -> None:
+    def _remember(self, key: AcceptanceKey, estimate: AcceptanceEstimate, speculator: Speculator) -> None:
         self._estimates[key] = estimate
+        self._speculators[speculator.fingerprint] = speculator
         _trim(self._estimates, self.max_keys)
 
     def _attribution(self, model: str, speculator: Speculator) -> Attribution:
