@@ -6,6 +6,8 @@ Instead of making old values lighter, new ones are made heavier (forward decay; 
 
 from __future__ import annotations
 
+from math import exp, log
+
 __all__ = ["FadingClock"]
 
 HALF_LIVES = 60.0
@@ -15,22 +17,23 @@ HALF_LIVES = 60.0
 class FadingClock:
     """Tells what an event of now weighs. ``half_life`` and times in seconds."""
 
-    __slots__ = ("_half_life", "_landmark")
+    __slots__ = ("_landmark", "_longest", "_rate")
 
     def __init__(self, half_life: float, now: float = 0.0) -> None:
-        self._half_life = half_life
+        self._rate = log(2.0) / half_life
+        self._longest = HALF_LIVES * half_life
         self._landmark = now
 
     def weight(self, now: float) -> float:
-        """1 at the landmark, twice that a half-life later."""
-        return float(2.0 ** min((now - self._landmark) / self._half_life, 1_000.0))
+        """1 at the landmark, twice that a half-life later. Not to be asked while ``rebase`` is overdue."""
+        return exp((now - self._landmark) * self._rate)
 
     def overdue(self, now: float) -> bool:
         """Whether weights have grown so large that ``rebase`` is due."""
-        return now - self._landmark > HALF_LIVES * self._half_life
+        return now - self._landmark > self._longest
 
     def rebase(self, now: float) -> float:
         """Make ``now`` the landmark. Returns what every sum kept so far must be multiplied by."""
-        factor = 1.0 / self.weight(now)
+        factor = exp((self._landmark - now) * self._rate)
         self._landmark = now
         return factor

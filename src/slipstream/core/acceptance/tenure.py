@@ -39,6 +39,14 @@ class AcceptanceFall(NamedTuple):
     requests: int
 
 
+class _Sums:
+    __slots__ = ("accepted", "verify")
+
+    def __init__(self) -> None:
+        self.accepted = 0.0
+        self.verify = 0.0
+
+
 class Tenure:
     """The time between two changes: evidence as a whole, and accepted tokens and verify steps by category."""
 
@@ -48,21 +56,24 @@ class Tenure:
         self.change = change
         self.since = since
         self.evidence: Evidence = NO_EVIDENCE
-        self.by_category: dict[str, tuple[float, float]] = {}
+        self.by_category: dict[str, _Sums] = {}
 
     def credit(
         self, category: str, sample: SpeculationSample, steps: Steps, now: float, half_life: float, weight: float
     ) -> None:
         """Take in one request. ``weight`` is that of a `FadingClock`."""
         self.evidence = self.evidence.credited(sample, steps, now, half_life)
-        accepted, verify = self.by_category.get(category, (0.0, 0.0))
-        self.by_category[category] = accepted + weight * sample.accepted, verify + weight * steps.verify
+        sums = self.by_category.get(category)
+        if sums is None:
+            sums = self.by_category[category] = _Sums()
+        sums.accepted += weight * sample.accepted
+        sums.verify += weight * steps.verify
 
     def scale(self, factor: float) -> None:
         """Multiply the sums by category, when the clock was rebased."""
-        self.by_category = {
-            name: (accepted * factor, verify * factor) for name, (accepted, verify) in self.by_category.items()
-        }
+        for sums in self.by_category.values():
+            sums.accepted *= factor
+            sums.verify *= factor
 
     @property
     def tells(self) -> bool:
@@ -79,12 +90,12 @@ def fall(before: Tenure, after: Tenure) -> AcceptanceFall | None:
         return None
     accepted = expected = 0.0
     verify = 0.0
-    for category, (tokens, steps) in after.by_category.items():
-        tokens_before, steps_before = before.by_category.get(category, (0.0, 0.0))
-        if steps_before > 0.0:
-            accepted += tokens
-            verify += steps
-            expected += steps * tokens_before / steps_before
+    for category, seen in after.by_category.items():
+        known = before.by_category.get(category)
+        if known is not None and known.verify > 0.0:
+            accepted += seen.accepted
+            verify += seen.verify
+            expected += seen.verify * known.accepted / known.verify
     if not verify > 0.0:
         return None
     lost = (expected - accepted) / verify
