@@ -3,13 +3,15 @@
 from slipstream.config.loading import load, parse
 from slipstream.config.reference import json_schema
 from slipstream.config.schema import FleetConfig
-from slipstream.config.specs import category_rules, node_specs, node_templates, prior_alphas
+from slipstream.config.specs import admin_token, api_keys, category_rules, node_specs, node_templates, prior_alphas
 from slipstream.config.values import Address
 from slipstream.config.warning import warnings
 
 __all__ = [
     "Address",
     "FleetConfig",
+    "admin_token",
+    "api_keys",
     "category_rules",
     "json_schema",
     "load",

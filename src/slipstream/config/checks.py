@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from pydantic import ValidationError
 
 from slipstream.config.document import Path
-from slipstream.config.schema import DEFAULT_CATEGORIES, FleetConfig, Secret
+from slipstream.config.schema import DEFAULT_CATEGORIES, ApiKey, FleetConfig, Secret
 from slipstream.config.values import Address, clash, is_loopback, node_url, parse_address
 from slipstream.core.errors import ConfigProblem
 from slipstream.core.node import DEFAULT_CEILING
@@ -24,10 +24,13 @@ Report = Callable[[Path, str, str], ConfigProblem]
 def check(data: object, report: Report) -> Iterator[ConfigProblem]:
     """Every problem between keys; ``report`` makes one from a path, what was found and what is allowed."""
     yield from _listeners(data, report)
+    yield from _admin_token(data, report)
+    yield from _keys(data, report)
     yield from _nodes(data, report)
     yield from _category_references(data, report)
     yield from _hysteresis(data, report)
     yield from _intervals(data, report)
+    yield from _output_files(data, report)
 
 
 def _at(data: object, *path: str | int) -> object:
@@ -55,8 +58,8 @@ def _listeners(data: object, report: Report) -> Iterator[ConfigProblem]:
     path = ("admin", "listen")
     if gateway is not None and clash(gateway, admin):
         yield report(path, f"port {admin.port}, where the gateway listens too", "an address of its own")
-    if not is_loopback(admin.host):
-        allowed = "an address on loopback such as 127.0.0.1:8081, because the admin API has no authentication"
+    if not is_loopback(admin.host) and _at(data, "admin", "token") is None:
+        allowed = "an address on loopback such as 127.0.0.1:8081, or an admin.token besides: others can reach this one"
         yield report(path, f'"{admin.host}"', allowed)
 
 
@@ -67,6 +70,31 @@ def _address(data: object, section: str) -> Address | None:
         return parse_address(getattr(FleetConfig.model_construct(), section).listen if given is None else str(given))
     except ValueError:
         return None
+
+
+def _admin_token(data: object, report: Report) -> Iterator[ConfigProblem]:
+    if (token := _at(data, "admin", "token")) is not None:
+        yield from _secret(token, ("admin", "token"), report)
+
+
+def _keys(data: object, report: Report) -> Iterator[ConfigProblem]:
+    keys = _at(data, "gateway", "keys")
+    first: dict[str | bytes, int] = {}
+    for index, data_of_key in enumerate(keys if isinstance(keys, list) else []):
+        path: Path = ("gateway", "keys", index)
+        try:
+            key = ApiKey.model_validate(data_of_key)
+        except ValidationError:
+            continue  # the section says so itself
+        if (seen := first.setdefault(key.id, index)) != index:
+            yield report((*path, "id"), f'"{key.id}", as in gateway.keys[{seen}]', "an id of its own")
+        try:
+            digest = key.digest()
+        except ValueError as error:
+            yield report((*path, "file" if key.env is None else "env"), "no usable key", str(error))
+            continue
+        if (seen := first.setdefault(digest, index)) != index:
+            yield report(path, f"the same key as in gateway.keys[{seen}]", "a key of its own")
 
 
 def _nodes(data: object, report: Report) -> Iterator[ConfigProblem]:
@@ -88,7 +116,7 @@ def _nodes(data: object, report: Report) -> Iterator[ConfigProblem]:
                 found = "a key without effect in the standard pool"
                 yield report(("nodes", index, key), found, "to leave it out; max_in_flight limits any node")
         if (secret := _at(nodes, index, "api_key")) is not None:
-            yield from _api_key(secret, ("nodes", index, "api_key"), report)
+            yield from _secret(secret, ("nodes", index, "api_key"), report)
 
 
 def _identity(key: str, value: object) -> str | None:
@@ -101,7 +129,7 @@ def _identity(key: str, value: object) -> str | None:
         return None
 
 
-def _api_key(data: object, path: Path, report: Report) -> Iterator[ConfigProblem]:
+def _secret(data: object, path: Path, report: Report) -> Iterator[ConfigProblem]:
     try:
         secret = Secret.model_validate(data)
     except ValidationError:
@@ -147,3 +175,9 @@ def _intervals(data: object, report: Report) -> Iterator[ConfigProblem]:
     if isinstance(interval, int | float) and isinstance(stale, int | float) and 0 < stale <= interval:
         found = f"{stale}, not more than the {interval} of poll_interval_s"
         yield report(("control", "stale_after_s"), found, "longer than the time between two polls")
+
+
+def _output_files(data: object, report: Report) -> Iterator[ConfigProblem]:
+    recording = _at(data, "record", "file")
+    if isinstance(recording, str) and recording == _at(data, "log", "access"):
+        yield report(("record", "file"), f'"{recording}", where the access log goes', "a file of its own")

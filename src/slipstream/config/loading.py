@@ -111,8 +111,8 @@ def _allowed(details: ErrorDetails) -> str:
 
 
 def _shown(value: object, path: Path) -> str:
-    """The value as it may be shown: short, and never a secret."""
-    if "api_key" in path or (isinstance(value, str) and "@" in value and path[-1:] == ("url",)):
+    """The value as it may be shown: short, and never a secret, not even one in the wrong place."""
+    if _is_secret(path) or (isinstance(value, str) and "@" in value and path[-1:] in {("url",), ("endpoint",)}):
         return "a value that is not shown"
     if isinstance(value, dict):
         return "keys with values"
@@ -122,6 +122,16 @@ def _shown(value: object, path: Path) -> str:
         return "nothing"
     text = json.dumps(value, ensure_ascii=False, default=str)
     return text if len(text) <= 80 else f"{text[:77]}…"
+
+
+def _is_secret(path: Path) -> bool:
+    """Whether a key may stand there, by mistake or not."""
+    match path:
+        case ("gateway", "keys") | ("gateway", "keys", _) | ("gateway", "keys", _, "hash" | "env" | "file"):
+            return True
+        case ("admin", "token", *_) | ("nodes", _, "api_key", *_):
+            return True
+    return False
 
 
 def _section_at(path: Path) -> type[Section] | None:

@@ -6,14 +6,23 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, model_validator
 
-from slipstream.config.values import Address, node_url, parse_address, secret_from_environment, secret_from_file
+from slipstream.config.values import (
+    Address,
+    collector_url,
+    node_url,
+    parse_address,
+    secret_from_environment,
+    secret_from_file,
+)
 from slipstream.core.acceptance.prior import DEFAULT_ALPHAS
 from slipstream.core.category import CategoryRule
+from slipstream.core.keys import digest_of
 from slipstream.core.node import DEFAULT_CEILING
-from slipstream.core.request import Pool
+from slipstream.core.request import Pool, TrafficClass
 
 __all__ = [
     "Admin",
+    "ApiKey",
     "Category",
     "CategoryRuleSection",
     "Control",
@@ -23,12 +32,14 @@ __all__ = [
     "Log",
     "Node",
     "Pools",
+    "Record",
     "Routing",
     "Secret",
     "Section",
     "SpeculativePool",
     "StandardPool",
     "Timeouts",
+    "Tracing",
 ]
 
 
@@ -53,12 +64,20 @@ def _word(text: str) -> str:
     return text
 
 
+def _output_file(text: str) -> str:
+    if not text or "\0" in text:
+        raise ValueError("the name of a file, or - for standard output")
+    return text
+
+
 Share = Annotated[float, Field(ge=0, le=1)]
 Seconds = Annotated[float, Field(gt=0, le=1e9)]
 Count = Annotated[int, Field(ge=1, le=1_000_000)]
 PoolName = Annotated[Pool, Field(strict=False)]
+ClassName = Annotated[TrafficClass, Field(strict=False)]
 Listen = Annotated[str, AfterValidator(_listen)]
 NodeName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$")]
+OutputFile = Annotated[str, AfterValidator(_output_file)]
 Word = Annotated[str, AfterValidator(_word)]
 CategoryName = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_-]{0,63}$")]
 
@@ -86,6 +105,81 @@ class Timeouts(Section):
     write_s: Seconds = Field(default=30.0, description="Seconds that a write to a node or a client may block.")
 
 
+class Secret(Section):
+    """A secret by reference. It is never written in the configuration itself."""
+
+    env: str | None = Field(default=None, description="Environment variable that holds the key.")
+    file: str | None = Field(default=None, description="File that holds the key, relative to the configuration file.")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _by_reference(cls, data: object) -> object:
+        if not isinstance(data, dict | Secret | None):
+            raise ValueError("{env: NAME} or {file: PATH}: the key itself does not belong here")
+        return data
+
+    @model_validator(mode="after")
+    def _one_source(self) -> Secret:
+        if (self.env is None) == (self.file is None):
+            raise ValueError("either {env: NAME} or {file: PATH}")
+        return self
+
+    def reveal(self) -> str:
+        """The secret. Raises ``ValueError`` saying what is allowed when it is not there."""
+        return secret_from_environment(self.env) if self.env is not None else secret_from_file(self.file or "")
+
+
+class ApiKey(Section):
+    """One key of a client, and what its holder may do. What is left out is as for requests without keys."""
+
+    id: NodeName = Field(description="Unique public name, as logs, metrics and decisions have it.")
+    hash: Annotated[str, StringConstraints(pattern=r"^sha256:[0-9a-f]{64}$")] | None = Field(
+        default=None, description="Hash of the key, as `slipstream keys new` and `slipstream keys hash` print it."
+    )
+    env: str | None = Field(default=None, description="In place of a hash: environment variable that holds the key.")
+    file: str | None = Field(
+        default=None, description="In place of a hash: file that holds the key, relative to the configuration file."
+    )
+    traffic_class: ClassName | None = Field(
+        default=None, description="Class of all its requests; left out = as each request says."
+    )
+    pool: PoolName | None = Field(
+        default=None, description="Pool that all its requests go to; left out = routing is free."
+    )
+    trust_category_header: bool | None = Field(
+        default=None, description="Whether its holder may name the category in x-slipstream-category."
+    )
+    trust_class_header: bool | None = Field(
+        default=None, description="Whether its holder may name the class in x-slipstream-class."
+    )
+    max_in_flight: Count | None = Field(default=None, description="Most sequences at once; more get 429.")
+    requests_per_minute: Count | None = Field(
+        default=None, description="Most requests, refilled evenly; a minute's worth may come at once. More get 429."
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _not_the_key_itself(cls, data: object) -> object:
+        if not isinstance(data, dict | ApiKey):
+            raise ValueError("{id: NAME, hash: sha256:…}: the key itself does not belong here")
+        return data
+
+    @model_validator(mode="after")
+    def _one_source(self) -> ApiKey:
+        if [self.hash, self.env, self.file].count(None) != 2:
+            raise ValueError("one of hash, env and file")
+        return self
+
+    def reveal(self) -> str | None:
+        """The key, ``None`` when only its hash is known. Raises ``ValueError`` as ``Secret`` does."""
+        return None if self.hash is not None else Secret(env=self.env, file=self.file).reveal()
+
+    def digest(self) -> bytes:
+        """SHA-256 of the key, 32 bytes. Raises ``ValueError`` as ``reveal`` does."""
+        key = self.reveal()
+        return bytes.fromhex((self.hash or "").removeprefix("sha256:")) if key is None else digest_of(key.encode())
+
+
 class Gateway(Section):
     """The data plane."""
 
@@ -103,6 +197,13 @@ class Gateway(Section):
     grace_s: Annotated[float, Field(ge=0, le=86_400)] = Field(
         default=30.0, description="Seconds that running requests have to end, once the gateway is told to stop."
     )
+    keys: tuple[ApiKey, ...] = Field(
+        default=(), strict=False, description="Keys of the clients; with any, requests without one get 401."
+    )
+    keys_file: str | None = Field(
+        default=None,
+        description="File with more `keys`, relative to this one. A change of it is one of the configuration.",
+    )
 
     @property
     def address(self) -> Address:
@@ -113,7 +214,12 @@ class Gateway(Section):
 class Admin(Section):
     """Metrics, fleet, decisions and advice."""
 
-    listen: Listen = Field(default="127.0.0.1:8081", description="Address of the admin API; it must be on loopback.")
+    listen: Listen = Field(
+        default="127.0.0.1:8081", description="Address of the admin API; without a token it must be on loopback."
+    )
+    token: Secret | None = Field(
+        default=None, description="What whoever asks the admin API must bear; left out = nothing. By reference only."
+    )
 
     @property
     def address(self) -> Address:
@@ -240,30 +346,6 @@ class CategoryRuleSection(Section):
         return self
 
 
-class Secret(Section):
-    """A secret by reference. It is never written in the configuration itself."""
-
-    env: str | None = Field(default=None, description="Environment variable that holds the key.")
-    file: str | None = Field(default=None, description="File that holds the key, relative to the configuration file.")
-
-    @model_validator(mode="before")
-    @classmethod
-    def _by_reference(cls, data: object) -> object:
-        if not isinstance(data, dict | Secret | None):
-            raise ValueError("{env: NAME} or {file: PATH}: the key itself does not belong here")
-        return data
-
-    @model_validator(mode="after")
-    def _one_source(self) -> Secret:
-        if (self.env is None) == (self.file is None):
-            raise ValueError("either {env: NAME} or {file: PATH}")
-        return self
-
-    def reveal(self) -> str:
-        """The secret. Raises ``ValueError`` saying what is allowed when it is not there."""
-        return secret_from_environment(self.env) if self.env is not None else secret_from_file(self.file or "")
-
-
 class Node(Section):
     """One engine endpoint."""
 
@@ -316,13 +398,40 @@ class Discovery(Section):
 
 
 class Log(Section):
-    """Structured logs, on standard error. They never hold prompts, answers or keys."""
+    """Structured logs, on standard error, and the access log. They never hold prompts, answers or keys."""
 
     level: Literal["debug", "info", "warning", "error"] = Field(
         default="info", description="Least level that is written."
     )
     format: Literal["console", "json"] = Field(
         default="console", description="Lines for people, or one JSON object a line."
+    )
+    access: OutputFile | None = Field(
+        default=None,
+        description="Access log: a file, relative to the configuration, with a JSON object a request; `-` = standard "
+        "output; left out = none.",
+    )
+
+
+class Record(Section):
+    """Requests, decisions and outcomes, written down for replay."""
+
+    file: OutputFile = Field(description="File, relative to the configuration, that gets a JSON object a request.")
+    max_bytes: Annotated[int, Field(ge=1024 * 1024, le=2**50)] = Field(
+        default=1024**3, description="Size from which the file is moved to FILE.1, and that to FILE.2."
+    )
+    keep: Annotated[int, Field(ge=1, le=1000)] = Field(default=3, description="How many such older files are kept.")
+
+
+class Tracing(Section):
+    """Spans of requests, for OpenTelemetry. Needs the extra `slipstream[otel]`."""
+
+    endpoint: Annotated[str, AfterValidator(collector_url)] = Field(
+        description="Address of the collector, which takes OTLP over HTTP at /v1/traces."
+    )
+    sample: Share = Field(
+        default=0.01,
+        description="Share of requests traced, of those without a traceparent; with one, it says whether.",
     )
 
 
@@ -353,8 +462,15 @@ class FleetConfig(Section):
     trust_category_header: bool = Field(
         default=False, description="Whether a client may name the category itself, in x-slipstream-category."
     )
+    trust_class_header: bool = Field(
+        default=False, description="Whether a client may name the traffic class itself, in x-slipstream-class."
+    )
     discovery: Discovery = Field(default=Discovery(), description="Nodes that this file does not name one by one.")
     nodes: tuple[Node, ...] = Field(
         default=(), strict=False, description="The engine endpoints, at least one unless `discovery.file` names them."
     )
     log: Log = Field(default=Log(), description="Structured logs.")
+    record: Record | None = Field(
+        default=None, description="Requests, decisions and outcomes, written down for replay; left out = nothing is."
+    )
+    tracing: Tracing | None = Field(default=None, description="Spans for OpenTelemetry; left out = none.")

@@ -1,4 +1,4 @@
-"""The texts that a configuration consists of: its file, and the file with more nodes that it may name."""
+"""The texts that a configuration consists of: its file, and the files with more nodes and keys that it may name."""
 
 from __future__ import annotations
 
@@ -15,21 +15,32 @@ __all__ = ["Sources", "files_of", "read_sources"]
 
 
 @dataclass(frozen=True, slots=True)
-class Sources:
-    """``data`` is the configuration as one: the nodes of ``more``, the second file, stand behind the first's
-    ``own_nodes``.
+class Part:
+    """A list of which a second file holds more: ``at`` is where it stands, ``own`` how many entries the first file has.
+
+    In its own ``document`` the list stands under the last word of ``at``.
     """
+
+    at: tuple[str, ...]
+    own: int
+    document: Document
+
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """``data`` is the configuration as one: entries of a part stand behind the first file's own."""
 
     main: Document
     data: Any
-    more: Document | None = None
-    own_nodes: int = 0
+    parts: tuple[Part, ...] = ()
 
     def problem(self, path: Path, found: str, allowed: str) -> ConfigProblem:
         """A problem with the value at ``path``, placed in the file that it stands in."""
-        match path:
-            case ("nodes", int(index), *rest) if self.more is not None and index >= self.own_nodes:
-                return self.more.problem(("nodes", index - self.own_nodes, *rest), found, allowed)
+        for part in self.parts:
+            depth = len(part.at)
+            match path[depth:]:
+                case (int(index), *rest) if path[:depth] == part.at and index >= part.own:
+                    return part.document.problem((part.at[-1], index - part.own, *rest), found, allowed)
         return self.main.problem(path, found, allowed)
 
 
@@ -41,64 +52,96 @@ def read_sources(text: str, filename: str, directory: FilePath) -> tuple[Sources
     """
     document, problems = read_document(text, filename)
     data = _resolve_files(document.data, directory)
+    parts = []
     match data:
-        case {"discovery": {"file": str(file)}}:
-            try:
-                more, entries, more_problems = _read_nodes(document, FilePath(file))
-            except ConfigError as error:
-                raise ConfigError((*problems, *error.problems)) from error
-            own = data.get("nodes") or []
+        case {"discovery": {"file": str(file)}, **others}:
+            own = others.get("nodes") or []
             if isinstance(own, list):
-                sources = Sources(document, data | {"nodes": [*own, *entries]}, more, len(own))
-                return sources, [*problems, *more_problems]
-    return Sources(document, data), problems
+                part, entries = _read_part(document, ("discovery", "file"), file, ("nodes",), len(own), problems)
+                data = data | {"nodes": [*own, *entries]}
+                parts.append(part)
+    match data:
+        case {"gateway": {"keys_file": str(file), **others} as gateway}:
+            own = others.get("keys") or []
+            if isinstance(own, list):
+                at = ("gateway", "keys")
+                part, entries = _read_part(document, ("gateway", "keys_file"), file, at, len(own), problems)
+                data = data | {"gateway": gateway | {"keys": [*own, *entries]}}
+                parts.append(part)
+    return Sources(document, data, tuple(parts)), problems
 
 
-def _read_nodes(document: Document, file: FilePath) -> tuple[Document, list[Any], list[ConfigProblem]]:
-    """The second file, its nodes, and what else stands in it. Raises ConfigError when it can not be read."""
+def _read_part(
+    document: Document, named_at: Path, file: str, at: tuple[str, ...], own: int, problems: list[ConfigProblem]
+) -> tuple[Part, list[Any]]:
+    """A second file and its entries; ``problems`` gets what else stands in it. Raises ConfigError, with all
+    ``problems`` so far, when it can not be read.
+    """
+    word, path = at[-1], FilePath(file)
     try:
-        text = read_text(file)
+        text = read_text(path)
     except (OSError, UnicodeDecodeError) as error:
         reason = (error.strerror or str(error)) if isinstance(error, OSError) else "bytes that are not UTF-8"
-        problem = document.problem(("discovery", "file"), f"{file}: {reason}", "a file with `nodes` that can be read")
-        raise ConfigError((problem,)) from error
-    more, problems = read_document(text, str(file))
-    data = _resolve_files(more.data, file.parent)
+        problem = document.problem(named_at, f"{file}: {reason}", f"a file with `{word}` that can be read")
+        raise ConfigError((*problems, problem)) from error
+    try:
+        more, own_problems = read_document(text, file)
+    except ConfigError as error:
+        raise ConfigError((*problems, *error.problems)) from error
+    data = _resolve_files(more.data, path.parent)
     if not isinstance(data, dict):
-        raise ConfigError((more.problem((), "no keys with values", "`nodes`"),))
-    problems += [more.problem((key,), "a key that does not belong here", "nodes") for key in data if key != "nodes"]
-    entries = data.get("nodes")
+        raise ConfigError((*problems, more.problem((), "no keys with values", f"`{word}`")))
+    problems += own_problems
+    problems += [more.problem((key,), "a key that does not belong here", word) for key in data if key != word]
+    entries = data.get(word)
     if entries is None:
         entries = []
     elif not isinstance(entries, list):
-        problems.append(more.problem(("nodes",), "no list", "a list"))
+        problems.append(more.problem((word,), "no list", "a list"))
         entries = []
-    return more, entries, problems
+    return Part(at, own, more), entries
 
 
 def files_of(path: str | FilePath, config: FleetConfig) -> tuple[FilePath, ...]:
     """Every file that the configuration at ``path`` was read from: when none has changed, neither has it."""
-    named = [config.discovery.file, *(node.api_key.file for node in config.nodes if node.api_key is not None)]
+    gateway, token = config.gateway, config.admin.token
+    named = [config.discovery.file, gateway.keys_file, *(key.file for key in gateway.keys)]
+    named += [node.api_key.file for node in config.nodes if node.api_key is not None]
+    named.append(None if token is None else token.file)
     return tuple(dict.fromkeys([FilePath(path), *(FilePath(file) for file in named if file is not None)]))
+
+
+STANDARD_OUTPUT = "-"
+"""Where lines are written, this stands for no file."""
+
+_FILES: tuple[Path, ...] = (
+    ("discovery", "file"),
+    ("nodes", "*", "api_key", "file"),
+    ("gateway", "keys_file"),
+    ("gateway", "keys", "*", "file"),
+    ("admin", "token", "file"),
+    ("keys", "*", "file"),
+    ("log", "access"),
+    ("record", "file"),
+)
+"""Where names of files stand, in the first file and in others; ``*`` is any entry of a list."""
 
 
 def _resolve_files(data: Any, directory: FilePath) -> Any:
     """The data with file names made absolute, so that a configuration means the same wherever it is used."""
-    match data:
-        case {"discovery": {"file": str(file)} as discovery}:
-            data = data | {"discovery": discovery | {"file": _absolute(file, directory)}}
-    match data:
-        case {"nodes": list(nodes)}:
-            data = data | {"nodes": [_resolve_key(node, directory) for node in nodes]}
+    for path in _FILES:
+        data = _resolve(data, path, directory)
     return data
 
 
-def _resolve_key(node: Any, directory: FilePath) -> Any:
-    match node:
-        case {"api_key": {"file": str(file)} as key}:
-            return node | {"api_key": key | {"file": _absolute(file, directory)}}
-    return node
-
-
-def _absolute(file: str, directory: FilePath) -> str:
-    return str((directory / file).absolute())
+def _resolve(data: Any, path: Path, directory: FilePath) -> Any:
+    """The data with the file names at ``path`` made absolute."""
+    if not path:
+        names_a_file = isinstance(data, str) and data not in {"", STANDARD_OUTPUT}
+        return str((directory / data).absolute()) if names_a_file else data
+    word, rest = path[0], path[1:]
+    if word == "*":
+        return [_resolve(entry, rest, directory) for entry in data] if isinstance(data, list) else data
+    if isinstance(data, dict) and word in data:
+        return data | {word: _resolve(data[word], rest, directory)}
+    return data

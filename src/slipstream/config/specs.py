@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from slipstream.config.schema import FleetConfig, Node
+from slipstream.config.schema import ApiKey, FleetConfig, Node
 from slipstream.core.category import CategoryRule
+from slipstream.core.keys import KeyPolicy
 from slipstream.core.node import Instrument, NodeSpec, SpeculatorKind
 
-__all__ = ["category_rules", "node_specs", "node_templates", "prior_alphas"]
+__all__ = ["admin_token", "api_keys", "category_rules", "node_specs", "node_templates", "prior_alphas"]
 
 
 def node_specs(config: FleetConfig) -> tuple[NodeSpec, ...]:
@@ -50,3 +51,25 @@ def prior_alphas(config: FleetConfig) -> dict[str, float]:
 def category_rules(config: FleetConfig) -> tuple[CategoryRule, ...]:
     """The configured rules, in their order; they go before the built-in ones."""
     return tuple(CategoryRule(**rule.model_dump()) for rule in config.category_rules)
+
+
+def api_keys(config: FleetConfig) -> tuple[tuple[bytes, KeyPolicy], ...]:
+    """Digest and policy of each key of a client; none = requests need no key. Raises as ``node_specs`` does."""
+    return tuple((key.digest(), _key_policy(key)) for key in config.gateway.keys)
+
+
+def _key_policy(key: ApiKey) -> KeyPolicy:
+    return KeyPolicy(
+        key_id=key.id,
+        traffic_class=key.traffic_class,
+        pinned_pool=key.pool,
+        trusts_category=key.trust_category_header,
+        trusts_class=key.trust_class_header,
+        max_in_flight=key.max_in_flight,
+        requests_per_minute=key.requests_per_minute,
+    )
+
+
+def admin_token(config: FleetConfig) -> str | None:
+    """What whoever asks the admin API must bear, ``None`` = nothing. Raises as ``node_specs`` does."""
+    return None if config.admin.token is None else config.admin.token.reveal()

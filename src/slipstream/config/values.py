@@ -14,6 +14,7 @@ from slipstream.config.files import read_text
 __all__ = [
     "Address",
     "clash",
+    "collector_url",
     "is_loopback",
     "node_url",
     "parse_address",
@@ -88,6 +89,23 @@ def node_url(text: str) -> str:
         raise ValueError(f"{allowed}, without a path: the gateway adds /v1/… itself")
     host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
     return f"http://{host}:{port or 80}"
+
+
+def collector_url(text: str) -> str:
+    """The url of an OpenTelemetry collector as scheme, host, port and, if it has one, path."""
+    allowed = 'an address such as "http://127.0.0.1:4318"'
+    try:
+        parts = urlsplit(text)
+        port = parts.port
+    except ValueError:
+        raise ValueError(f"{allowed}, port 1 to 65535") from None
+    if parts.username is not None or parts.password is not None:
+        raise ValueError(f"{allowed}, without user or password (OTEL_EXPORTER_OTLP_HEADERS is for keys)")
+    if parts.scheme not in {"http", "https"} or re.search(r"[^!-~]", text) or parts.query or parts.fragment:
+        raise ValueError(allowed)
+    if not parts.hostname or not _is_host(parts.hostname) or port == 0:
+        raise ValueError(allowed)
+    return text.rstrip("/")
 
 
 def secret_from_environment(name: str) -> str:

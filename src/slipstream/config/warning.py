@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from slipstream.config.schema import FleetConfig
+from slipstream.config.values import is_loopback
 from slipstream.core.request import Pool
 
 __all__ = ["warnings"]
 
+GUESSABLE_BELOW = 32
+"""Characters of a secret. A shorter one may be a word, and who listens or tries may find it."""
+
 
 def warnings(config: FleetConfig) -> tuple[str, ...]:
     """A sentence for everything that can be used and probably is a mistake; empty when there is nothing."""
-    return (*_one_sided(config), *_unreachable_ceilings(config))
+    return (*_one_sided(config), *_unreachable_ceilings(config), *_open_to_others(config), *_guessable(config))
 
 
 def _one_sided(config: FleetConfig) -> list[str]:
@@ -36,3 +40,20 @@ def _unreachable_ceilings(config: FleetConfig) -> list[str]:
                 f"so its ceiling of {ceiling} is never reached"
             )
     return found
+
+
+def _open_to_others(config: FleetConfig) -> list[str]:
+    if config.gateway.keys or is_loopback(config.gateway.address.host):
+        return []
+    return [f"whoever reaches {config.gateway.listen} may use every node: there are no gateway.keys"]
+
+
+def _guessable(config: FleetConfig) -> list[str]:
+    token = config.admin.token
+    secrets = {f"gateway.keys ({key.id})": key.reveal() for key in config.gateway.keys}
+    secrets["admin.token"] = None if token is None else token.reveal()
+    return [
+        f"{name} has {len(secret)} characters and may be guessed; `slipstream keys new` makes a long one"
+        for name, secret in secrets.items()
+        if secret is not None and len(secret) < GUESSABLE_BELOW
+    ]
