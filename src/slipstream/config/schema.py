@@ -417,7 +417,7 @@ class Record(Section):
     """Requests, decisions and outcomes, written down for replay."""
 
     file: OutputFile = Field(description="File, relative to the configuration, that gets a JSON object a request.")
-    max_bytes: Annotated[int, Field(ge=1024 * 1024, le=2**50)] = Field(
+    max_bytes: Annotated[int, Field(ge=1024 * 1024, le=2**40)] = Field(
         default=1024**3, description="Size from which the file is moved to FILE.1, and that to FILE.2."
     )
     keep: Annotated[int, Field(ge=1, le=1000)] = Field(default=3, description="How many such older files are kept.")
