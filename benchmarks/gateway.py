@@ -19,11 +19,13 @@ import uvloop
 
 from slipstream.core.dispatch import Placement
 from slipstream.core.errors import SlipstreamError
+from slipstream.core.keys import KeyPolicy
 from slipstream.core.node import NodeSpec
 from slipstream.core.node_state import NodeState
 from slipstream.core.outcome import Outcome
 from slipstream.core.policy import Decision, Reason
 from slipstream.core.request import Pool, RequestShape
+from slipstream.gateway.headers import RequestHead
 from slipstream.gateway.ports import Ports
 from slipstream.gateway.server import Gateway
 
@@ -63,7 +65,7 @@ class OneNode:
     def decided(self, seconds: float) -> None: ...
 
 
-def read(path: str, body: bytes, category: str | None) -> RequestShape:
+def read(path: str, body: bytes, head: RequestHead, policy: KeyPolicy | None) -> RequestShape:
     """The least a request's reader can do."""
     return RequestShape("m", "code", streamed=b'"stream": true' in body)
 

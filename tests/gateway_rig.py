@@ -14,11 +14,13 @@ import httptools
 from slipstream.core.acceptance import SpeculationSample
 from slipstream.core.dispatch import Placement
 from slipstream.core.errors import AllFull, InvalidBody, NothingUsable, SlipstreamError
+from slipstream.core.keys import KeyPolicy
 from slipstream.core.node import NodeSpec
 from slipstream.core.node_state import NodeState
 from slipstream.core.outcome import Outcome
 from slipstream.core.policy import Decision, Reason
 from slipstream.core.request import Pool, RequestShape
+from slipstream.gateway.headers import RequestHead
 from slipstream.gateway.limits import Limits
 from slipstream.gateway.ports import Ports
 from slipstream.gateway.server import Gateway
@@ -98,13 +100,13 @@ class Books:
         return [outcome for _, outcome in self.settled]
 
 
-def read(path: str, body: bytes, category: str | None) -> RequestShape:
+def read(path: str, body: bytes, head: RequestHead, policy: KeyPolicy | None) -> RequestShape:
     """The real reader's outline: JSON or InvalidBody."""
     try:
         fields = json.loads(body)
     except ValueError:
         raise InvalidBody("The body is not JSON.") from None
-    return RequestShape(fields["model"], category or "code", streamed=bool(fields.get("stream")))
+    return RequestShape(fields["model"], head.category or "code", streamed=bool(fields.get("stream")))
 
 
 @dataclass

@@ -16,6 +16,7 @@ from slipstream.cli import application
 from slipstream.config import FleetConfig, load, node_specs
 from slipstream.core.policy import Reason
 from slipstream.core.request import Pool, RequestShape
+from slipstream.gateway.headers import RequestHead
 from slipstream.service import build_dispatcher, reader_of
 from vllm_like_node import MODEL, Drafts, vllm_like
 
@@ -105,7 +106,9 @@ def test_the_vllm_fleet_holds_back_some_and_pins_chat(category: str, draw: float
 )
 def test_own_categories_take_what_their_comments_say(category: str, body: dict[str, Any], named: str | None) -> None:
     read = reader_of(_categories())
-    assert read("/v1/chat/completions", json.dumps({"model": "m", **body}).encode(), named).category == category
+    head = RequestHead([] if named is None else [(b"x-slipstream-category", named.encode())])
+    body_bytes = json.dumps({"model": "m", **body}).encode()
+    assert read("/v1/chat/completions", body_bytes, head, None).category == category
 
 
 def test_own_categories_keep_the_default_ones() -> None:

@@ -105,8 +105,13 @@ def reader_of(config: FleetConfig) -> Reader:
     """From a request's bytes to its shape, by the configured categories, rules and pins."""
     categorizer = Categorizer((*category_rules(config), *DEFAULT_RULES), config.default_category)
     categories = frozenset(config.categories)
-    trusting = config.trust_category_header
-    return RequestReader(categorizer, categories, config.routing.pins, trusting=trusting).read
+    return RequestReader(
+        categorizer,
+        categories,
+        config.routing.pins,
+        trusting=config.trust_category_header,
+        trusting_class=config.trust_class_header,
+    ).read
 
 
 def embedded_config(

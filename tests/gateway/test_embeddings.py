@@ -11,6 +11,7 @@ from slipstream.core.category import Categorizer, CategoryRule
 from slipstream.core.errors import InvalidField
 from slipstream.core.request import Pool, RequestShape
 from slipstream.gateway.embeddings import MAX_INPUTS
+from slipstream.gateway.headers import RequestHead
 from slipstream.gateway.reading import RequestReader
 
 PATH = "/v1/embeddings"
@@ -23,7 +24,8 @@ READER = RequestReader(
 
 
 def read(named: str | None = None, **fields: Any) -> RequestShape:
-    return READER.read(PATH, json.dumps({"model": "m", **fields}).encode(), named)
+    head = RequestHead([] if named is None else [(b"x-slipstream-category", named.encode())])
+    return READER.read(PATH, json.dumps({"model": "m", **fields}).encode(), head)
 
 
 @pytest.mark.parametrize(
@@ -55,7 +57,9 @@ def test_its_text_names_no_category_but_rules_on_path_and_model_and_a_trusted_cl
 
 def test_pins_are_for_what_is_decoded() -> None:
     assert read(input="x").pinned_pool is None
-    chat = READER.read("/v1/chat/completions", b'{"model":"m","messages":[{"role":"user","content":"x"}]}', None)
+    chat = READER.read(
+        "/v1/chat/completions", b'{"model":"m","messages":[{"role":"user","content":"x"}]}', RequestHead([])
+    )
     assert chat.pinned_pool is Pool.SPECULATIVE
 
 

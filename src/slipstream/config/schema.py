@@ -465,6 +465,9 @@ class FleetConfig(Section):
     trust_class_header: bool = Field(
         default=False, description="Whether a client may name the traffic class itself, in x-slipstream-class."
     )
+    trust_class_header: bool = Field(
+        default=False, description="Whether a client may name the traffic class itself, in x-slipstream-class."
+    )
     discovery: Discovery = Field(default=Discovery(), description="Nodes that this file does not name one by one.")
     nodes: tuple[Node, ...] = Field(
         default=(), strict=False, description="The engine endpoints, at least one unless `discovery.file` names them."

@@ -73,7 +73,18 @@ class RequestHead:
     lines there are. ``fault`` says what makes the body's end doubtful, ``None`` if nothing.
     """
 
-    __slots__ = ("category", "chunked", "expects", "fault", "hosts", "length", "lines", "request_id", "session", "traffic_class")
+    __slots__ = (
+        "category",
+        "chunked",
+        "expects",
+        "fault",
+        "hosts",
+        "length",
+        "lines",
+        "request_id",
+        "session",
+        "traffic_class",
+    )
 
     def __init__(self, headers: Headers) -> None:
         lines: list[bytes] = []

@@ -10,8 +10,10 @@ from typing import Protocol
 from slipstream.core.acceptance import SpeculationSample
 from slipstream.core.dispatch import Placement
 from slipstream.core.errors import SlipstreamError
+from slipstream.core.keys import KeyPolicy
 from slipstream.core.outcome import Outcome
 from slipstream.core.request import RequestShape
+from slipstream.gateway.headers import RequestHead
 
 __all__ = [
     "Dispatcher",
@@ -68,9 +70,9 @@ class Observer(Protocol):
         """One call of ``Dispatcher.place`` took so long, whether it placed or raised."""
 
 
-Reader = Callable[[str, bytes, "str | None"], RequestShape]
-"""Path, body and the client's ``x-slipstream-category`` (``None`` without) to the shape of a request to
-``/v1/chat/completions`` or ``/v1/completions``. Raises a RequestError. Must be safe to call off the loop's thread."""
+Reader = Callable[[str, bytes, RequestHead, "KeyPolicy | None"], RequestShape]
+"""Path, body, head and the policy of its API key (``None`` without) to the shape of a request to a path of a known
+dialect. Raises a RequestError. Must be safe to call off the loop's thread."""
 
 ReadStatistics = Callable[["str | None", tuple[bytes, ...]], Statistics]
 """Engine name (``None`` when unknown) and JSON payloads of an answer, in order: the body, or a stream's last events."""

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from slipstream.core.category import Categorizer, PromptFeatures
-from slipstream.core.request import Pool, RequestShape
+from slipstream.core.keys import KeyPolicy
+from slipstream.core.request import Pool, RequestShape, TrafficClass
 from slipstream.gateway.body import features_of, shape_of, traffic_class_of
 from slipstream.gateway.dialect import DIALECTS
+from slipstream.gateway.fields import RequestView
+from slipstream.gateway.headers import RequestHead
 
 __all__ = ["RequestReader"]
 
@@ -15,30 +18,59 @@ __all__ = ["RequestReader"]
 class RequestReader:
     """Reads requests of the known dialects by an operator's categories.
 
-    ``categories`` are the names known. ``trusting``: a client may name its request's category itself, one of those.
-    ``pins`` are the pools that categories are fixed to.
+    ``categories`` are the names known. ``trusting``: a client may name its request's category itself, one of those;
+    ``trusting_class``: and its traffic class. The policy of an API key may say otherwise for its requests. ``pins`` are
+    the pools that categories are fixed to.
     """
 
     def __init__(
-        self, categorizer: Categorizer, categories: frozenset[str], pins: Mapping[str, Pool], *, trusting: bool
+        self,
+        categorizer: Categorizer,
+        categories: frozenset[str],
+        pins: Mapping[str, Pool],
+        *,
+        trusting: bool,
+        trusting_class: bool = False,
     ) -> None:
         self._categorizer = categorizer
         self._categories = categories
         self._pins = dict(pins)
         self._trusting = trusting
+        self._trusting_class = trusting_class
 
-    def read(self, path: str, body: bytes, named: str | None) -> RequestShape:
-        """The shape of a request to ``path``; ``named`` is the category its client claims, ``None`` without a claim.
+    def read(self, path: str, body: bytes, head: RequestHead, policy: KeyPolicy | None = None) -> RequestShape:
+        """The shape of a request to ``path``; ``policy`` is that of its API key, ``None`` without one.
 
         Raises a RequestError for a body that can not be placed. Safe to call off the loop's thread.
         """
         dialect = DIALECTS[path]
         view = dialect.read(body)
-        if named is not None and self._trusting and named in self._categories:
+        named = head.category
+        if named is not None and named in self._categories and self._trusts_category(policy):
             category = named
         else:
             category = self._categorizer.categorize(
                 features_of(path, view) if dialect.decodes else PromptFeatures(path, view.model, False, None, "", 0, "")  # noqa: FBT003 - it has no tools
             )
-        pinned = self._pins.get(category) if dialect.decodes else None
-        return shape_of(view, category, traffic_class_of(view), pinned)
+        pinned = None
+        if dialect.decodes:
+            pinned = self._pins.get(category) if policy is None else policy.pinned_pool or self._pins.get(category)
+        return shape_of(view, category, self._traffic_class(view, head, policy), pinned)
+
+    def _trusts_category(self, policy: KeyPolicy | None) -> bool:
+        trusts = None if policy is None else policy.trusts_category
+        return self._trusting if trusts is None else trusts
+
+    def _traffic_class(self, view: RequestView, head: RequestHead, policy: KeyPolicy | None) -> TrafficClass:
+        """Of the key, else of the header where it is believed, else of the body."""
+        if policy is not None and policy.traffic_class is not None:
+            return policy.traffic_class
+        if head.traffic_class is not None:
+            trusts = None if policy is None else policy.trusts_class
+            claimed = _CLASSES.get(head.traffic_class)
+            if claimed is not None and (self._trusting_class if trusts is None else trusts):
+                return claimed
+        return traffic_class_of(view)
+
+
+_CLASSES: dict[str, TrafficClass] = {str(traffic_class): traffic_class for traffic_class in TrafficClass}
