@@ -20,6 +20,10 @@ from slipstream.gateway.routes import Endpoint, allowed_methods, endpoint_of
         ("GET", "/ready", Endpoint.READY),
         ("POST", "/v1/embeddings", Endpoint.PASSED_THROUGH),
         ("DELETE", "/v1/files/a.b..c", Endpoint.PASSED_THROUGH),
+        ("GET", "/v1/files/..a;b%20c", Endpoint.PASSED_THROUGH),
+        ("POST", "/v1/messages/count_tokens", Endpoint.PASSED_THROUGH),
+        ("POST", "/v1/rerank", Endpoint.PASSED_THROUGH),
+        ("DELETE", "/v1/responses/resp_1", Endpoint.PASSED_THROUGH),
     ],
 )
 def test_known_paths(method: str, path: str, endpoint: Endpoint) -> None:
@@ -32,7 +36,8 @@ def test_known_paths(method: str, path: str, endpoint: Endpoint) -> None:
     [
         "/", "", "*", "/v1", "/v1x", "/metrics", "/V1/models", "/health/",
         "/v1/../sleep", "/v1/x/..", "/v1/./x", "/v1//x", "/v1/%2e%2e/sleep",
-        "/v1/%2E./x", "/v1/a%2Fb", "/v1/a\\b", "/v1/a%5cb",
+        "/v1/%2E./x", "/v1/a%2Fb", "/v1/a\\b", "/v1/a%5cb", "/v1/..;/sleep", "/v1/x/.;a=b", "/v1/;/x", "/v1/..%3b/x",
+        "/v1/a\x00b", "/v1/a\tb", "/v1/a\x7f", "/v1/a%00b", "/v1/a%0D%0Ab", "/v1/a%7Fb",
     ],
 )  # fmt: skip
 def test_other_paths_and_ways_out_of_v1_are_unknown(path: str) -> None:

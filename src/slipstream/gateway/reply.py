@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Final
 
 from slipstream.core.errors import SlipstreamError
+from slipstream.gateway.dialect import errors_of
 from slipstream.gateway.headers import status_line
 from slipstream.gateway.ports import Ports
-from slipstream.gateway.problems import problem_body, problem_headers, row_of
+from slipstream.gateway.problems import problem_headers, row_of
 from slipstream.gateway.wire import ClientConnection, Request
 
 __all__ = ["reply", "reply_problem"]
@@ -31,6 +32,7 @@ def reply(client: ClientConnection, request: Request | None, status: int, body: 
 
 
 def reply_problem(ports: Ports, client: ClientConnection, request: Request | None, error: SlipstreamError) -> None:
-    """Answer with an error and tell the observer."""
-    ports.observer.rejected(error, request.path if request is not None else "", ports.clock())
-    reply(client, request, row_of(error).status, problem_body(error), problem_headers(error))
+    """Answer with an error, in the shape that the path's clients expect, and tell the observer."""
+    path = request.path if request is not None else ""
+    ports.observer.rejected(error, path, ports.clock())
+    reply(client, request, row_of(error).status, errors_of(path).body(error), problem_headers(error))

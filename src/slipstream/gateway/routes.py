@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from enum import Enum, auto
 from typing import Final
 
@@ -34,7 +35,13 @@ _EXACT: Final[dict[str, tuple[Endpoint, tuple[str, ...]]]] = {
     "/health": (Endpoint.HEALTH, _GET),
     "/ready": (Endpoint.READY, _GET),
 }
-_TRICKS: Final = ("/../", "/./", "//", "%2e", "%2f", "%5c", "\\")
+_WAYS_OUT: Final = re.compile(
+    r"/\.{0,2}(?:;[^/]*)?/"  # a segment of dots, or an empty one, with parameters or without
+    r"|%(?:2[ef]|3b|5c|[01][0-9a-f]|7f)"  # an escaped dot, slash, semicolon, backslash or control character
+    r"|[\\\x00-\x1f\x7f]",
+    re.IGNORECASE,
+)
+"""What a node may resolve, and then a path under ``/v1/`` would lead out of it, to the engine's switches."""
 
 
 def _find(path: str) -> tuple[Endpoint, tuple[str, ...]] | None:
@@ -43,8 +50,7 @@ def _find(path: str) -> tuple[Endpoint, tuple[str, ...]] | None:
         return row
     if path.startswith("/v1/models/"):
         return Endpoint.MODEL, _GET
-    # A node may resolve dots and doubled slashes: then a path under /v1/ would lead out of it, to engine switches.
-    if path.startswith("/v1/") and not any(trick in f"{path.lower()}/" for trick in _TRICKS):
+    if path.startswith("/v1/") and not _WAYS_OUT.search(f"{path}/"):
         return Endpoint.PASSED_THROUGH, _ANY
     return None
 
