@@ -1,0 +1,212 @@
+"""What is added to a request comes out of its answer again, and nothing else does."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from slipstream.core.node import Instrument
+from slipstream.engines.added_field import INCLUDE_USAGE, AddedField
+from slipstream.engines.catalogue import ENGINES, added_fields
+from slipstream.gateway.instrument import with_fields, without_events, without_members
+from slipstream.gateway.sse import EventStream
+
+DETAILS = added_fields("sglang", Instrument.ENGINE)[1]
+BOTH = (INCLUDE_USAGE, DETAILS)
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=6), inner, max_size=3),
+    max_leaves=8,
+)
+NAMES = st.sampled_from(["model", "stream", "messages", "stream_options", "return_hidden_states", "sglext", "choices"])
+OBJECTS = st.dictionaries(NAMES | st.text(max_size=6), VALUES, min_size=1, max_size=5)
+SEPARATORS = st.sampled_from([(",", ":"), (", ", ": "), (" ,\n ", " :\t")])
+PADDING = st.text("\n\r\t ", max_size=3).map(str.encode)
+
+
+def dumped(value: Any, separators: tuple[str, str], ascii_only: bool) -> bytes:
+    return json.dumps(value, separators=separators, ensure_ascii=ascii_only).encode("utf-8", "surrogatepass")
+
+
+BODIES = st.builds(dumped, OBJECTS, SEPARATORS, st.booleans())
+
+
+def data(event: dict[str, Any], end: bytes = b"\n\n") -> bytes:
+    return b"data: " + json.dumps(event, separators=(",", ":")).encode() + end
+
+
+# Splicing
+
+
+@given(OBJECTS, SEPARATORS, PADDING, st.booleans())
+def test_fields_are_spliced_into_any_object_and_its_bytes_stay(
+    members: dict[str, Any], separators: tuple[str, str], padding: bytes, streamed: bool
+) -> None:
+    body = dumped(members, separators, ascii_only=True) + padding
+    spliced, added = with_fields(body, BOTH, streamed=streamed)
+    names = [field.name for field in added]
+    assert ("stream_options" in names) == (streamed and "stream_options" not in members)
+    assert ("return_spec_tokens_details" in names) == (not any(name.startswith("return_") for name in members))
+    assert json.loads(spliced) == members | {field.name: json.loads(field.value) for field in added}
+    head = body.rstrip()[:-1]
+    assert spliced.startswith(head)
+    assert spliced.endswith(b"}" + padding)
+    if not added:
+        assert spliced is body
+
+
+@pytest.mark.parametrize(
+    "given_options",
+    [b"null", b"{}", b'{"include_usage":false}', b'{"include_usage":true}', b'{"continuous_usage_stats":true}'],
+)
+def test_stream_options_of_the_client_are_left_alone(given_options: bytes) -> None:
+    body = b'{"model":"m","stream":true,"stream_options":%b}' % given_options
+    assert with_fields(body, (INCLUDE_USAGE,), streamed=True) == (body, ())
+
+
+def test_a_field_is_the_clients_however_its_name_is_spelled() -> None:
+    body = rb'{"model":"m","stream\u005foptions":{}}'
+    assert with_fields(body, (INCLUDE_USAGE,), streamed=True) == (body, ())
+
+
+def test_a_name_deeper_in_the_body_is_no_field_of_it() -> None:
+    body = b'{"messages":[{"stream_options":1,"content":"\\"stream_options\\""}]}'
+    assert with_fields(body, (INCLUDE_USAGE,), streamed=True)[1] == (INCLUDE_USAGE,)
+
+
+@pytest.mark.parametrize("body", [b"", b"[]", b"{}", b"null", b'{"a":', b'{"a":1}x', b'{"x":' * 100_000])
+def test_what_is_no_object_with_members_stays_as_it_is(body: bytes) -> None:
+    assert with_fields(body, BOTH, streamed=True) == (body, ())
+
+
+# Streams
+
+USAGE: dict[str, Any] = {"id": "1", "choices": [], "usage": {"prompt_tokens": 3, "completion_tokens": 4}}
+EXTENSION: dict[str, Any] = {
+    "id": "1",
+    "choices": [],
+    "usage": None,
+    "sglext": {"spec_tokens_details": {"spec_verify_ct": 1}},
+}
+DONE = b"data: [DONE]\n\n"
+
+CONTENT = st.sampled_from(
+    [
+        {"choices": [{"delta": {"content": 'a "choices":[] b'}}], "usage": None},
+        {"choices": [{"delta": {"content": "é"}}]},
+        {"choices": [], "usage": None},
+        {"choices": []},
+        {"choices": [{"delta": {}}], "usage": {"completion_tokens": 4}},
+        {"error": {"message": "no"}, "usage": {"completion_tokens": 4}},
+    ]
+)
+EVENTS = st.builds(data, CONTENT, st.sampled_from([b"\n\n", b"\r\n\r\n", b"\r\r"])) | st.sampled_from(
+    [b": ping\n\n", b"event: x\ndata: 1\n\n", b'data: {"choices":[]\ndata: }\n\n', b"data: {\n\n"]
+)
+
+
+@given(st.lists(EVENTS), st.integers(0, 2), st.data())
+def test_a_client_sees_the_stream_that_it_would_have_seen_without(
+    events: list[bytes], added: int, choose: st.DataObject
+) -> None:
+    plain = b"".join(events) + DONE
+    extra = b"".join((b"", data(USAGE), data(EXTENSION) + data(USAGE))[: added + 1][-1:])
+    stream = b"".join(events) + extra + DONE
+    cuts = sorted(choose.draw(st.lists(st.integers(0, len(stream)), max_size=6)))
+    pieces = [stream[start:end] for start, end in zip([0, *cuts], [*cuts, len(stream)], strict=True)]
+    framing = EventStream(seeking=False)
+    fields = (BOTH[:0], BOTH[:1], BOTH)[added]
+    seen = b"".join(without_events(framing.feed(piece, 0.0), fields) for piece in pieces if piece)
+    assert seen + framing.held == plain
+    assert framing.terminated
+
+
+def test_a_block_without_an_added_event_is_returned_itself() -> None:
+    block = data({"choices": [{"delta": {"content": "a"}}], "usage": None})
+    assert without_events(block, BOTH) is block
+    empty = data({"choices": [], "usage": None})
+    assert without_events(empty, BOTH) is empty
+
+
+def test_usage_that_the_client_asked_for_stays() -> None:
+    both = data(EXTENSION | USAGE)
+    assert without_events(data(USAGE), (DETAILS,)) == data(USAGE)
+    assert without_events(data(EXTENSION), (DETAILS,)) == b""
+    assert without_events(both, (DETAILS,)) == both
+
+
+# Answers that are not streamed
+
+
+@given(OBJECTS, st.integers(0, 5), SEPARATORS, VALUES)
+def test_a_client_sees_the_body_that_it_would_have_seen_without(
+    members: dict[str, Any], place: int, separators: tuple[str, str], value: Any
+) -> None:
+    members.pop("sglext", None)
+    names = list(members)
+    names.insert(place, "sglext")
+    whole = {name: {"deep": {"sglext": value}, "x": value} if name == "sglext" else members[name] for name in names}
+    body = dumped(whole, separators, ascii_only=False)
+    left = without_members(body, BOTH)
+    assert json.loads(left) == members
+    if names[-1] == "sglext" and len(names) > 1:
+        assert left == dumped(members, separators, ascii_only=False)
+
+
+@given(BODIES)
+def test_a_body_without_such_a_member_is_returned_itself(body: bytes) -> None:
+    if "sglext" not in json.loads(body):
+        assert without_members(body, BOTH) is body
+
+
+def test_only_the_member_of_the_top_level_is_cut() -> None:
+    same = b'"sglext":{"a":1}'
+    body = b'{"choices":[{%b}],%b,"usage":{%b}}' % (same, same, same)
+    assert without_members(body, (DETAILS,)) == b'{"choices":[{%b}],"usage":{%b}}' % (same, same)
+    assert without_members(b"{" + same + b"}", (DETAILS,)) == b"{}"
+
+
+def test_a_member_that_only_streams_would_have_stays() -> None:
+    body = b'{"choices":[],"usage":{"completion_tokens":1}}'
+    assert without_members(body, (INCLUDE_USAGE,)) is body
+
+
+@pytest.mark.parametrize("body", [b"", b"<html>", b'{"sglext":', b"[1]"])
+def test_a_body_that_is_no_object_is_returned_itself(body: bytes) -> None:
+    assert without_members(body, BOTH) is body
+
+
+def test_a_member_whose_name_is_spelled_with_escapes_stays() -> None:
+    body = rb'{"a":1,"sgl\u0065xt":{}}'
+    assert without_members(body, BOTH) is body
+
+
+# Which fields
+
+
+@pytest.mark.parametrize(
+    ("engine", "usage", "own"),
+    [
+        ("vllm", (INCLUDE_USAGE,), (INCLUDE_USAGE,)),
+        ("sglang", (INCLUDE_USAGE,), BOTH),
+        ("trtllm", (INCLUDE_USAGE,), (INCLUDE_USAGE,)),
+        ("llamacpp", (), ()),
+        ("other", (), ()),
+        (None, (), ()),
+    ],
+)
+def test_each_engine_is_asked_in_its_own_way(
+    engine: str | None, usage: tuple[AddedField, ...], own: tuple[AddedField, ...]
+) -> None:
+    assert added_fields(engine, Instrument.OFF) == ()
+    assert added_fields(engine, Instrument.USAGE) == usage
+    assert added_fields(engine, Instrument.ENGINE) == own
+
+
+def test_no_engine_is_asked_anything_when_off() -> None:
+    assert [engine.name for engine in ENGINES.values() if Instrument.OFF in engine.instruments] == []
