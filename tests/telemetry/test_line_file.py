@@ -145,7 +145,8 @@ def test_reopening_goes_on_in_the_old_file_while_the_name_leads_nowhere(tmp_path
 
 def test_a_file_is_moved_before_it_grows_too_long(tmp_path: Path) -> None:
     path = tmp_path / "log"
-    with line_file(path, max_bytes=10, keep=2) as lines:
+    with line_file(path) as lines:
+        lines.rotate_at(10, keep=2)
         for word in ("first", "second", "third", "fourth"):
             lines.write(word.encode() + b"\n")
             until(lambda word=word: path.exists() and path.read_text() == f"{word}\n")  # type: ignore[misc]

@@ -88,12 +88,14 @@ def _line(history: History, received: datetime) -> AccessLine:
         traffic_class, streamed = shape.traffic_class, shape.streamed
     if attempts:
         placement = attempts[-1].placement
-        node, pool, reason, *_ = placement.decision
+        decision = placement.decision
+        node, pool, reason = decision.node, decision.pool, decision.reason
         outcome = placement.outcome
         if outcome is not None:
-            ending, _, latency, prompt_tokens, output_tokens, sample = outcome
+            ending, prompt_tokens, output_tokens = outcome.ending, outcome.prompt_tokens, outcome.output_tokens
+            latency, sample = outcome.latency, outcome.sample
             if latency is not None:
-                ttft_s, tpot_s, _ = latency
+                ttft_s, tpot_s = latency.ttft_s, latency.tpot_s
             if sample is not None:
                 drafted, accepted = sample.drafted, sample.accepted
                 if sample.verify_steps is not None:

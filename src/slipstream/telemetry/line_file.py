@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import stat
 import sys
@@ -38,16 +39,13 @@ class LineFile:
 
     ``write`` belongs to one thread, costs well under a microsecond and never waits. Lines are dropped, and counted in
     ``dropped``, when ``max_waiting_bytes`` of them wait for the disk and when the disk refuses them. A file that was
-    moved away is opened anew under its name, within a second or at ``reopen``. With ``max_bytes`` the file is moved to
-    ``NAME.1`` (and that to ``NAME.2``, up to ``keep``) before it grows beyond that.
+    moved away is opened anew under its name, within a second or at ``reopen``.
     """
 
     def __init__(
         self,
         name: str,
         *,
-        max_bytes: int | None = None,
-        keep: int = 1,
         max_waiting_bytes: int = MAX_WAITING_BYTES,
         flush_s: float = FLUSH_S,
     ) -> None:
@@ -55,8 +53,8 @@ class LineFile:
         self.name = name
         self.dropped = 0
         """Lines given up for want of room or because the disk refused them."""
-        self._max_bytes = max_bytes
-        self._keep = keep
+        self._max_bytes: int | None = None
+        self._keep = 1
         self._max_waiting_bytes = max_waiting_bytes
         self._flush_s = flush_s
         self._lines: deque[bytes] = deque()
@@ -84,6 +82,13 @@ class LineFile:
         else:
             self._accepted_bytes = accepted
             self._lines.append(line)
+
+    def rotate_at(self, max_bytes: int | None, keep: int) -> None:
+        """From now on, move the file to ``NAME.1`` before it grows beyond ``max_bytes``, and that to ``NAME.2``, up to
+        ``keep``. ``None``: let it grow.
+        """
+        self._keep = keep
+        self._max_bytes = max_bytes
 
     @property
     def lost(self) -> int:
@@ -130,7 +135,7 @@ class LineFile:
             lines.append(line)
             size += len(line)
         try:
-            if self._max_bytes is not None and self._size and self._size + size > self._max_bytes and not self._rest:
+            if self._size and not self._rest and self._size + size > (self._max_bytes or math.inf):
                 self._rotate()
             left = self._write_all(memoryview(self._rest + b"".join(lines)))
         except OSError as error:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -15,10 +14,18 @@ from slipstream.core.errors import SlipstreamError
 from slipstream.core.history import Attempt, History
 from slipstream.core.outcome import Ending
 from slipstream.core.policy import Reason
-from slipstream.core.request import Pool, RequestShape
+from slipstream.core.request import Pool, RequestShape, TrafficClass
 from slipstream.telemetry.access_log import MODEL_CHARACTERS, PATH_CHARACTERS, Lines, milliseconds
 
-__all__ = ["FORMAT", "RecordedAttempt", "RecordedRequest", "Recorder", "RecordingUnreadable", "read_recording"]
+__all__ = [
+    "FORMAT",
+    "RecordedAttempt",
+    "RecordedRequest",
+    "RecordedShape",
+    "Recorder",
+    "RecordingUnreadable",
+    "read_recording",
+]
 
 FORMAT = 1
 """The version of the format. It goes up when a key changes its meaning or goes away; keys that are added leave it."""
@@ -55,6 +62,24 @@ class RecordedAttempt(msgspec.Struct, gc=False, frozen=True):
     e2e_ms: float | None = None
 
 
+class RecordedShape(msgspec.Struct, gc=False, frozen=True):
+    """A `RequestShape`, field for field."""
+
+    model: str
+    category: str
+    traffic_class: TrafficClass = TrafficClass.INTERACTIVE
+    sequences: int = 1
+    output_limit: int | None = None
+    streamed: bool = False
+    prompt_characters: int | None = None
+    features: frozenset[str] = frozenset()
+    pinned_pool: Pool | None = None
+
+    def shape(self) -> RequestShape:
+        """What routing saw of the request."""
+        return RequestShape(*(getattr(self, field) for field in self.__struct_fields__))
+
+
 class RecordedRequest(msgspec.Struct, gc=False, frozen=True):
     """One request.
 
@@ -72,7 +97,7 @@ class RecordedRequest(msgspec.Struct, gc=False, frozen=True):
     key: str | None
     method: str
     path: str
-    shape: RequestShape | None
+    shape: RecordedShape | None
     attempts: tuple[RecordedAttempt, ...]
     status: int | None
     error: str | None
@@ -98,20 +123,20 @@ class Recorder:
         received_at = history.received_at
         took = history.ended_at - received_at
         shape = history.shape
-        line = {
-            "format": FORMAT,
-            "id": history.request_id,
-            "time": _microseconds(self._wall_clock() - took),
-            "arrival_s": _microseconds(received_at - self._began_at),
-            "duration_s": _microseconds(took),
-            "key": history.key_id,
-            "method": history.method,
-            "path": history.path[:PATH_CHARACTERS],
-            "shape": None if shape is None else _shape_fields(shape),
-            "attempts": [_attempt(attempt, received_at) for attempt in history.attempts],
-            "status": history.status,
-            "error": history.error,
-        }
+        line = RecordedRequest(
+            FORMAT,
+            history.request_id,
+            _microseconds(self._wall_clock() - took),
+            _microseconds(received_at - self._began_at),
+            _microseconds(took),
+            history.key_id,
+            history.method,
+            history.path[:PATH_CHARACTERS],
+            None if shape is None else _shape(shape),
+            tuple(_attempt(attempt, received_at) for attempt in history.attempts),
+            history.status,
+            history.error,
+        )
         self._lines.write(self._encode(line) + b"\n")
 
 
@@ -121,63 +146,60 @@ def read_recording(path: str | Path) -> Iterator[RecordedRequest]:
     A last line that is cut, as a crash leaves it, is passed over. Raises `RecordingUnreadable`, saying where, for any
     other line that is none, for a later version of the format, and for a file that can not be read.
     """
+    decode = msgspec.json.Decoder(RecordedRequest).decode
     try:
         with open(path, "rb") as file:
             for number, line in enumerate(file, 1):
                 try:
-                    yield _request(msgspec.json.decode(line))
-                except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+                    request = decode(line)
+                except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
                     if line.endswith(b"\n"):
                         raise RecordingUnreadable(f"{path}:{number}: no line of a recording: {error}") from None
+                    return
+                if request.format > FORMAT:
+                    raise RecordingUnreadable(f"{path}:{number}: format {request.format} is of a later Slipstream")
+                yield request
     except OSError as error:
         raise RecordingUnreadable(f"{path}: {error.strerror or error}") from None
 
 
-def _request(fields: Any) -> RecordedRequest:
-    """A decoded line. Raises ``ValueError`` (as which msgspec's own errors count too) when it is none."""
-    if not isinstance(fields, dict) or not isinstance(written := fields.get("format"), int):
-        raise ValueError('an object with "format" was expected')
-    if written > FORMAT:
-        raise ValueError(f"format {written} is of a later version of Slipstream; this one reads up to {FORMAT}")
-    shape = fields.get("shape")
-    if isinstance(shape, dict):  # keys that a later version added are passed over
-        known = {name: shape[name] for name in RequestShape._fields if name in shape}
-        fields |= {
-            "shape": [*{**dict.fromkeys(RequestShape._fields), **RequestShape._field_defaults, **known}.values()]
-        }
-    return msgspec.convert(fields, RecordedRequest)
-
-
-def _shape_fields(shape: RequestShape) -> dict[str, Any]:
-    fields = shape._asdict()
-    fields["model"] = shape.model[:MODEL_CHARACTERS]
-    return fields
+def _shape(shape: RequestShape) -> RecordedShape:
+    return RecordedShape(
+        shape.model[:MODEL_CHARACTERS],
+        shape.category,
+        shape.traffic_class,
+        shape.sequences,
+        shape.output_limit,
+        shape.streamed,
+        shape.prompt_characters,
+        shape.features,
+        shape.pinned_pool,
+    )
 
 
 def _attempt(attempt: Attempt, received_at: float) -> RecordedAttempt:
     placement = attempt.placement
-    node, pool, reason, version, draw, at = placement.decision
-    outcome = placement.outcome
+    decision, outcome = placement.decision, placement.outcome
     place = (
-        _microseconds(at - received_at),
-        node,
-        pool,
-        reason,
-        version,
-        draw,
+        _microseconds(decision.at - received_at),
+        decision.node,
+        decision.pool,
+        decision.reason,
+        decision.fleet_version,
+        decision.draw,
         attempt.occupancy,
         attempt.ceiling,
         attempt.limit,
     )
     if outcome is None:
         return RecordedAttempt(*place)
-    ending, status, latency, prompt_tokens, output_tokens, sample = outcome
+    latency, sample = outcome.latency, outcome.sample
     return RecordedAttempt(
         *place,
-        ending,
-        status,
-        prompt_tokens,
-        output_tokens,
+        outcome.ending,
+        outcome.status,
+        outcome.prompt_tokens,
+        outcome.output_tokens,
         None if sample is None else sample.drafted,
         None if sample is None else sample.accepted,
         None if sample is None else sample.verify_steps,

@@ -79,7 +79,7 @@ class Tracer:
         wall_clock: Callable[[], float],
     ) -> None:
         """``endpoint`` is the collector's address, of which ``/v1/traces`` is asked. ``version`` is Slipstream's."""
-        self._sample = sample
+        self.sample = sample
         self._draw = draw
         self._wall_clock = wall_clock
         names = {"service.name": os.environ.get("OTEL_SERVICE_NAME", "slipstream"), "service.version": version}
@@ -94,7 +94,7 @@ class Tracer:
         """
         found = _TRACEPARENT.findall(lines)
         parent = _parent(found[0]) if len(found) == 1 else None
-        if not (parent.trace_flags.sampled if parent is not None else self._draw() < self._sample):
+        if not (parent.trace_flags.sampled if parent is not None else self._draw() < self.sample):
             return None
         span = self._tracer.start_span(
             "request",
