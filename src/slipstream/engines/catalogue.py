@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from types import MappingProxyType
 
+from slipstream.core.acceptance.sample import SpeculationSample
 from slipstream.core.node import Instrument
 from slipstream.engines.added_field import AddedField
 from slipstream.engines.engine import Engine, ResponseStatistics
@@ -43,9 +43,9 @@ def _put_together(engine: Engine, payloads: tuple[bytes, ...]) -> ResponseStatis
     told = [engine.read_statistics(payload) for payload in reversed(payloads)]
     counts = next((one for one in told if one.output_tokens is not None or one.prompt_tokens is not None), UNKNOWN)
     sample = next((one.sample for one in told if one.sample is not None), None)
-    if sample is not None and sample.output_tokens is None:
-        sample = replace(sample, output_tokens=counts.output_tokens)
-    return replace(counts, sample=sample)
+    if sample is not None:
+        sample = SpeculationSample(sample.drafted, sample.accepted, sample.verify_steps, counts.output_tokens)
+    return ResponseStatistics(counts.prompt_tokens, counts.output_tokens, sample)
 
 
 def gauge_lag_s(engine: str | None) -> float:
