@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import secrets
 import ssl
 from collections.abc import Callable
@@ -48,23 +47,23 @@ class Gateway(Handler):
         self._sweeper: asyncio.TimerHandle | None = None
         self._emptied: asyncio.Event | None = None
         self._id_prefix = secrets.token_hex(6)
-        self._id_numbers = itertools.count()
-        self._sweep_s = min(
-            _SWEEP_S,
-            self._limits.client_head_s / 4,
-            self._limits.connect_s / 4,
-            self._limits.idle_s / 4,
-            self._limits.write_s / 4,
-            self._limits.first_byte_streamed_s / 4,
-            self._limits.first_byte_unstreamed_s / 4,
-        )
+        self._id_number = 0
+        self._sweep_s = _sweep_interval_s(self._limits)
+
+    def configure(self, ports: Ports, limits: Limits) -> None:
+        """Serve by these from now on. A request that is being answered keeps what it began with."""
+        self._ports = ports
+        self._limits = limits
+        self._sweep_s = _sweep_interval_s(limits)
+        for connection in self._connections:
+            connection.configure(limits)
 
     async def listen(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> tuple[str, int]:
         """Start serving; returns the address bound (``port`` 0 picks a free one). ``tls``: as a server with its
         certificate. Raises OSError if it can not bind.
         """
         loop = asyncio.get_running_loop()
-        factory = cast("Callable[[], asyncio.Protocol]", partial(ClientConnection, self, self._limits))
+        factory = cast("Callable[[], asyncio.Protocol]", lambda: ClientConnection(self, self._limits))
         handshake_s = None if tls is None else self._limits.client_head_s
         self._server = await loop.create_server(
             factory, host, port, backlog=_BACKLOG, ssl=tls, ssl_handshake_timeout=handshake_s
@@ -107,12 +106,13 @@ class Gateway(Handler):
     def connected(self, connection: ClientConnection) -> None:
         self._connections.add(connection)
         over = len(self._connections) - self._limits.max_connections
-        if over > _TURNED_AWAY_AT_ONCE:  # no descriptor is left for an answer
-            connection.abort()
-        elif over > 0:
-            connection.turn_away(
-                TooManyConnections("As many clients are connected as this gateway serves; try again later.")
-            )
+        if over > 0:
+            error = TooManyConnections("As many clients are connected as this gateway serves; try again later.")
+            if over <= _TURNED_AWAY_AT_ONCE:
+                connection.turn_away(error)
+            else:  # an answer that nobody may read would hold a descriptor that others need
+                connection.abort()
+                self._ports.observer.rejected(error, "", self._ports.clock())
 
     def disconnected(self, connection: ClientConnection) -> None:
         self._connections.discard(connection)
@@ -124,7 +124,8 @@ class Gateway(Handler):
 
     def handle(self, connection: ClientConnection, request: Request) -> None:
         if not request.request_id:
-            request.request_id = f"{self._id_prefix}{next(self._id_numbers):08x}"
+            self._id_number += 1
+            request.request_id = f"{self._id_prefix}{self._id_number}"
         if self._emptied is not None:
             request.keep_alive = False
         if request.method == "OPTIONS":
@@ -158,6 +159,9 @@ class Gateway(Handler):
             )
         elif endpoint is Endpoint.HEALTH:
             reply(connection, request, 200, b'{"status":"ok"}')
+        elif self._emptied is not None:
+            error = NothingUsable("Not ready: this gateway is being stopped.")
+            reply(connection, request, row_of(error).status, problem_body(error), problem_headers(error))
         elif nodes := fleet.usable_nodes():
             reply(connection, request, 200, b'{"status":"ready","usable_nodes":%d}' % nodes)
         else:  # an answer to a probe, not a request turned away: the observer does not hear of it
@@ -189,6 +193,19 @@ class Gateway(Handler):
             connection.expire(now)
         self._upstreams.expire(now)
         self._sweeper = asyncio.get_running_loop().call_later(self._sweep_s, self._sweep)
+
+
+def _sweep_interval_s(limits: Limits) -> float:
+    """Often enough that no limit is passed by more than a quarter of it."""
+    return min(
+        _SWEEP_S,
+        limits.client_head_s / 4,
+        limits.connect_s / 4,
+        limits.idle_s / 4,
+        limits.write_s / 4,
+        limits.first_byte_streamed_s / 4,
+        limits.first_byte_unstreamed_s / 4,
+    )
 
 
 def _read(exchange: Exchange, future: asyncio.Future[RequestShape]) -> None:
