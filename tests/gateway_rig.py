@@ -11,13 +11,12 @@ from typing import Any
 
 import httptools
 
-from slipstream.core.acceptance import SpeculationSample
 from slipstream.core.dispatch import Placement
 from slipstream.core.errors import AllFull, InvalidBody, NothingUsable, SlipstreamError
 from slipstream.core.keys import KeyPolicy
 from slipstream.core.node import NodeSpec
 from slipstream.core.node_state import NodeState
-from slipstream.core.outcome import Outcome
+from slipstream.core.outcome import Outcome, ResponseStatistics
 from slipstream.core.policy import Decision, Reason
 from slipstream.core.request import Pool, RequestShape
 from slipstream.gateway.headers import RequestHead
@@ -26,13 +25,6 @@ from slipstream.gateway.ports import Ports
 from slipstream.gateway.server import Gateway
 
 __all__ = ["Books", "Client", "Rig", "eventually", "rig"]
-
-
-@dataclass(frozen=True)
-class ReadStatistics:
-    prompt_tokens: int | None = None
-    output_tokens: int | None = None
-    sample: SpeculationSample | None = None
 
 
 @dataclass
@@ -83,7 +75,7 @@ class Books:
         assert seconds >= 0
         self.decisions += 1
 
-    def read_statistics(self, engine: str | None, payloads: tuple[bytes, ...]) -> ReadStatistics:
+    def read_statistics(self, engine: str | None, payloads: tuple[bytes, ...]) -> ResponseStatistics:
         self.payloads.append(payloads)
         for payload in reversed(payloads):
             try:
@@ -92,8 +84,8 @@ class Books:
                 continue
             usage = fields.get("usage") if isinstance(fields, dict) else None
             if usage:
-                return ReadStatistics(usage["prompt_tokens"], usage["completion_tokens"])
-        return ReadStatistics()
+                return ResponseStatistics(usage["prompt_tokens"], usage["completion_tokens"])
+        return ResponseStatistics()
 
     @property
     def outcomes(self) -> list[Outcome]:

@@ -18,8 +18,10 @@ from slipstream.core.category_rules import DEFAULT_CATEGORIES, DEFAULT_CATEGORY,
 
 
 def features(user: str = "hello", system: str = "", **changes: Any) -> PromptFeatures:
-    base = PromptFeatures("/v1/chat/completions", "m", False, None, window(user), len(user), window(system))
-    return base._replace(**changes)
+    seen = PromptFeatures("/v1/chat/completions", "m", False, None, window(user), len(user), window(system))
+    for name, value in changes.items():
+        setattr(seen, name, value)
+    return seen
 
 
 def holds(rule: CategoryRule, seen: PromptFeatures) -> bool:

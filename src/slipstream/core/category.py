@@ -16,7 +16,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Final
 
 __all__ = ["EDGE_CHARACTERS", "WINDOW_CHARACTERS", "Categorizer", "CategoryRule", "PromptFeatures", "window"]
 
@@ -24,21 +24,33 @@ WINDOW_CHARACTERS: Final = 2048
 EDGE_CHARACTERS: Final = 120
 
 
-class PromptFeatures(NamedTuple):
-    """All that category rules may look at. A named tuple, because one is made for each request.
+class PromptFeatures:
+    """All that category rules may look at.
 
     ``response_format`` is the kind of output the client fixed (``json_object``, ``json_schema``, ``grammar``), ``None``
     when free. ``user`` and ``system`` are the last user message and the system prompt, each as made by `window`; empty
     when there is none. ``user_characters`` is the length of the whole last user message.
     """
 
-    path: str
-    model: str
-    has_tools: bool
-    response_format: str | None
-    user: str
-    user_characters: int
-    system: str
+    __slots__ = ("has_tools", "model", "path", "response_format", "system", "user", "user_characters")
+
+    def __init__(
+        self,
+        path: str,
+        model: str,
+        has_tools: bool,  # noqa: FBT001 - a row of data
+        response_format: str | None,
+        user: str,
+        user_characters: int,
+        system: str,
+    ) -> None:
+        self.path = path
+        self.model = model
+        self.has_tools = has_tools
+        self.response_format = response_format
+        self.user = user
+        self.user_characters = user_characters
+        self.system = system
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,14 +123,14 @@ class Categorizer:
 
     def categorize(self, features: PromptFeatures) -> str:
         """The category of the first rule that holds, else the default."""
-        _, _, has_tools, response_format, user, user_characters, system = features
+        user, user_characters, system = features.user, features.user_characters, features.system
         edges = user if len(user) <= 2 * EDGE_CHARACTERS else f"{user[:EDGE_CHARACTERS]}\n{user[-EDGE_CHARACTERS:]}"
         candidates = self._always
         for word in self._vocabulary.intersection(_words_of(edges)):
             candidates |= self._worth_trying[word]
-        if response_format is None:
+        if features.response_format is None:
             candidates &= self._for_free_output
-        if not has_tools:
+        if not features.has_tools:
             candidates &= self._for_no_tools
         texts: dict[str, str] = {}
         numbers = -1

@@ -205,7 +205,7 @@ class Dispatcher:
         draw: float,
         now: float,
     ) -> None:
-        known = shape._replace(model=shape.model[:MODEL_REMEMBERED])
+        known = shape.with_model(shape.model[:MODEL_REMEMBERED])
         sentence = str(error)[:SENTENCE_REMEMBERED]
         name, version = type(error).__name__, self.fleet.version
         self._refusals.append(Refusal(request_id, known, attempt, name, sentence, version, draw, now))

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 __all__ = ["Latency", "latency_of", "time_per_output_token"]
 
 
-class Latency(NamedTuple):
+class Latency:
     """``ttft_s``: time to the first content, reasoning or tool delta, ``None`` when not streamed or nothing came.
     ``tpot_s``: mean time per output token after the first, ``None`` without a token count, a first token time or a
     second token. ``e2e_s``: from receipt of the request to the last byte of the answer.
     """
 
-    ttft_s: float | None
-    tpot_s: float | None
-    e2e_s: float
+    __slots__ = ("e2e_s", "tpot_s", "ttft_s")
+
+    def __init__(self, ttft_s: float | None, tpot_s: float | None, e2e_s: float) -> None:
+        self.ttft_s = ttft_s
+        self.tpot_s = tpot_s
+        self.e2e_s = e2e_s
 
 
 def time_per_output_token(e2e_s: float, ttft_s: float | None, output_tokens: int | None) -> float | None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
-
 __all__ = ["Ledger"]
 
 
@@ -21,7 +19,7 @@ class Ledger:
         self.sequences = 0
         # (moment until which the value held, value); later entries are always lower, so the list is no longer than the
         # highest value and its first entry after a moment is the maximum since then.
-        self._past: deque[tuple[float, int]] = deque()
+        self._past: list[tuple[float, int]] = []
         self._categories: dict[str, int] = {}
         self._seconds: dict[str, float] = {}
         self._integrated_at = 0.0
@@ -46,9 +44,10 @@ class Ledger:
 
     def peak_since(self, moment: float) -> int:
         """The most sequences in flight at any time from ``moment`` until now."""
-        past = self._past
-        while past and past[0][0] <= moment:
-            past.popleft()
+        past, over = self._past, 0
+        while over < len(past) and past[over][0] <= moment:
+            over += 1
+        del past[:over]
         return max(past[0][1], self.sequences) if past else self.sequences
 
     def take_category_seconds(self, now: float) -> dict[str, float]:

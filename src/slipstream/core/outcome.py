@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import NamedTuple
 
 from slipstream.core.acceptance import SpeculationSample
 from slipstream.core.latency import Latency
 
-__all__ = ["Ending", "Outcome"]
+__all__ = ["Ending", "Outcome", "ResponseStatistics"]
 
 
 class Ending(StrEnum):
@@ -27,7 +26,36 @@ class Ending(StrEnum):
     TIMED_OUT = "timed_out"
 
 
-class Outcome(NamedTuple):
+class ResponseStatistics:
+    """What a finished response says of itself; ``None`` = it did not say.
+
+    ``sample`` is the response's own speculative statistics.
+    """
+
+    __slots__ = ("output_tokens", "prompt_tokens", "sample")
+
+    def __init__(
+        self,
+        prompt_tokens: int | None = None,
+        output_tokens: int | None = None,
+        sample: SpeculationSample | None = None,
+    ) -> None:
+        self.prompt_tokens = prompt_tokens
+        self.output_tokens = output_tokens
+        self.sample = sample
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, ResponseStatistics)
+            and self.prompt_tokens == other.prompt_tokens
+            and self.output_tokens == other.output_tokens
+            and self.sample == other.sample
+        )
+
+    __hash__ = None  # type: ignore[assignment] # compared, never a key
+
+
+class Outcome:
     """One attempt at one node, ended.
 
     ``status`` is the HTTP status the node answered, ``None`` when it gave none. ``latency`` is ``None`` unless a whole
@@ -35,9 +63,20 @@ class Outcome(NamedTuple):
     carried no speculative statistics.
     """
 
-    ending: Ending
-    status: int | None = None
-    latency: Latency | None = None
-    prompt_tokens: int | None = None
-    output_tokens: int | None = None
-    sample: SpeculationSample | None = None
+    __slots__ = ("ending", "latency", "output_tokens", "prompt_tokens", "sample", "status")
+
+    def __init__(
+        self,
+        ending: Ending,
+        status: int | None = None,
+        latency: Latency | None = None,
+        prompt_tokens: int | None = None,
+        output_tokens: int | None = None,
+        sample: SpeculationSample | None = None,
+    ) -> None:
+        self.ending = ending
+        self.status = status
+        self.latency = latency
+        self.prompt_tokens = prompt_tokens
+        self.output_tokens = output_tokens
+        self.sample = sample

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import NamedTuple
 
 __all__ = ["Pool", "RequestShape", "TrafficClass"]
 
@@ -22,7 +21,7 @@ class TrafficClass(StrEnum):
     BULK = "bulk"
 
 
-class RequestShape(NamedTuple):
+class RequestShape:
     """All that a routing policy may know of a request. It carries no text and no HTTP.
 
     ``model`` as the client spelled it. ``category`` one of the configured names. ``sequences`` is ``n`` (or
@@ -33,12 +32,50 @@ class RequestShape(NamedTuple):
     the prompt's text, ``None`` when unknown.
     """
 
-    model: str
-    category: str
-    traffic_class: TrafficClass = TrafficClass.INTERACTIVE
-    sequences: int = 1
-    output_limit: int | None = None
-    streamed: bool = False
-    prompt_characters: int | None = None
-    features: frozenset[str] = frozenset()
-    pinned_pool: Pool | None = None
+    __slots__ = (
+        "category",
+        "features",
+        "model",
+        "output_limit",
+        "pinned_pool",
+        "prompt_characters",
+        "sequences",
+        "streamed",
+        "traffic_class",
+    )
+
+    def __init__(
+        self,
+        model: str,
+        category: str,
+        traffic_class: TrafficClass = TrafficClass.INTERACTIVE,
+        sequences: int = 1,
+        output_limit: int | None = None,
+        streamed: bool = False,  # noqa: FBT001, FBT002 - a row of data
+        prompt_characters: int | None = None,
+        features: frozenset[str] = frozenset(),
+        pinned_pool: Pool | None = None,
+    ) -> None:
+        self.model = model
+        self.category = category
+        self.traffic_class = traffic_class
+        self.sequences = sequences
+        self.output_limit = output_limit
+        self.streamed = streamed
+        self.prompt_characters = prompt_characters
+        self.features = features
+        self.pinned_pool = pinned_pool
+
+    def with_model(self, model: str) -> RequestShape:
+        """The same request, naming another model."""
+        return RequestShape(
+            model,
+            self.category,
+            self.traffic_class,
+            self.sequences,
+            self.output_limit,
+            self.streamed,
+            self.prompt_characters,
+            self.features,
+            self.pinned_pool,
+        )

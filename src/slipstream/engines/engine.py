@@ -7,23 +7,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from operator import attrgetter
 
-from slipstream.core.acceptance.sample import SpeculationSample
 from slipstream.core.node import Instrument, NodeReport, SpeculatorKind
+from slipstream.core.outcome import ResponseStatistics
 from slipstream.engines.added_field import AddedField
 
 __all__ = ["Engine", "Page", "ResponseStatistics", "as_read", "merged"]
-
-
-@dataclass(frozen=True, slots=True)
-class ResponseStatistics:
-    """What a finished response says of itself; ``None`` = it did not say.
-
-    ``sample`` is the response's own speculative statistics.
-    """
-
-    prompt_tokens: int | None = None
-    output_tokens: int | None = None
-    sample: SpeculationSample | None = None
 
 
 @dataclass(frozen=True, slots=True)

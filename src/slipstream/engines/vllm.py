@@ -34,10 +34,13 @@ METRICS = MetricNames(
 
 
 def _read_load(page: bytes) -> NodeReport:
-    """The speculative series exist exactly when a speculator is configured, one position for each token of its K."""
+    """The speculative series exist exactly when a speculator is configured, one position for each token of its K.
+
+    That they are absent says something only of a page that has the other token counters.
+    """
     report = read_metrics(METRICS, page)
     counters = report.counters
-    if counters is None or counters.generated_tokens is None:
+    if counters is None or (counters.drafted is None and counters.generated_tokens is None):
         return replace(report, engine=NAME)
     return replace(
         report,

@@ -17,11 +17,11 @@ from slipstream.core.errors import (
     UpstreamTimeout,
 )
 from slipstream.core.latency import Latency, latency_of
-from slipstream.core.outcome import Ending, Outcome
+from slipstream.core.outcome import Ending, Outcome, ResponseStatistics
 from slipstream.core.request import RequestShape
 from slipstream.gateway.headers import Answer, status_line
 from slipstream.gateway.limits import Limits
-from slipstream.gateway.ports import Ports, Statistics
+from slipstream.gateway.ports import Ports
 from slipstream.gateway.problems import error_event
 from slipstream.gateway.refusal import FULL_STATUSES, all_full
 from slipstream.gateway.reply import reply_problem
@@ -359,7 +359,7 @@ class Exchange:
             payloads = (b"".join(self._pieces),)
         placement = self._placement
         assert placement is not None
-        statistics: Statistics | None = None
+        statistics: ResponseStatistics | None = None
         try:
             if payloads:
                 statistics = self._ports.read_statistics(placement.state.engine, payloads)
@@ -464,7 +464,7 @@ class Exchange:
         ending: Ending,
         status: int | None = None,
         latency: Latency | None = None,
-        statistics: Statistics | None = None,
+        statistics: ResponseStatistics | None = None,
         now: float | None = None,
     ) -> None:
         placement, self._placement = self._placement, None

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from time import monotonic
 from typing import Protocol
 
-from slipstream.core.acceptance import SpeculationSample
 from slipstream.core.dispatch import Placement
 from slipstream.core.errors import SlipstreamError
 from slipstream.core.keys import KeyPolicy
-from slipstream.core.outcome import Outcome
+from slipstream.core.outcome import Outcome, ResponseStatistics
 from slipstream.core.request import RequestShape
 from slipstream.gateway.headers import RequestHead
+from slipstream.gateway.keys import KeyRing
 
 __all__ = [
     "Dispatcher",
@@ -22,7 +22,6 @@ __all__ = [
     "Ports",
     "ReadStatistics",
     "Reader",
-    "Statistics",
 ]
 
 
@@ -46,17 +45,6 @@ class FleetView(Protocol):
         """How many nodes could take a request now, were they empty."""
 
 
-class Statistics(Protocol):
-    """What an answer says of itself; ``None`` where it says nothing."""
-
-    @property
-    def prompt_tokens(self) -> int | None: ...
-    @property
-    def output_tokens(self) -> int | None: ...
-    @property
-    def sample(self) -> SpeculationSample | None: ...
-
-
 class Observer(Protocol):
     """Counts and logs what happens. Its methods run on the request's path: they are quick and raise nothing."""
 
@@ -74,7 +62,7 @@ Reader = Callable[[str, bytes, RequestHead, "KeyPolicy | None"], RequestShape]
 """Path, body, head and the policy of its API key (``None`` without) to the shape of a request to a path of a known
 dialect. Raises a RequestError. Must be safe to call off the loop's thread."""
 
-ReadStatistics = Callable[["str | None", tuple[bytes, ...]], Statistics]
+ReadStatistics = Callable[["str | None", tuple[bytes, ...]], ResponseStatistics]
 """Engine name (``None`` when unknown) and JSON payloads of an answer, in order: the body, or a stream's last events."""
 
 
@@ -82,6 +70,7 @@ ReadStatistics = Callable[["str | None", tuple[bytes, ...]], Statistics]
 class Ports:
     """Everything the data plane is wired to.
 
+    ``keys`` are those of the clients that are let in, ``None`` = everyone is.
     ``clock`` is monotonic, in seconds, on the time base of the loop's own clock (whose resolution, a millisecond on
     uvloop, is too coarse for latencies). ``default_category`` is that of requests that are passed through unread.
     """
@@ -92,4 +81,5 @@ class Ports:
     read_statistics: ReadStatistics
     observer: Observer
     default_category: str = "chat"
+    keys: KeyRing | None = None
     clock: Callable[[], float] = monotonic

@@ -12,29 +12,44 @@ MAX_HEAD_BYTES: Final = 4096
 _LENGTH: Final = b"\r\ncontent-length:"
 
 
+MAX_LENGTHS: Final = 256
+"""So many lengths of message have their head kept ready."""
+
+
 class RepeatedHead:
     """The bytes of a head that the parser has accepted, before and behind the digits of its ``content-length``."""
 
-    __slots__ = ("_after", "_before")
+    __slots__ = ("_after", "_before", "_heads")
 
     def __init__(self, before: bytes, after: bytes) -> None:
         self._before = before
         self._after = after
+        self._heads: dict[int, bytes] = {}
 
     def body_start(self, data: bytes) -> int:
         """Where the body begins, if ``data`` is one whole message with this head and a body as long as it says; else 0.
 
-        Then the parser, which stands between two messages, need not see it: it would read the same as last time.
+        Then the parser, which stands between two messages, need not see it: it would read the same as last time. Of
+        each length of a message only one head can be true, so it is enough to compare with that one.
         """
-        if not data.startswith(self._before):
-            return 0
-        start = len(self._before)
-        end = data.find(b"\r", start, start + 9)
-        if end < 0 or not data.startswith(self._after, end):
-            return 0
-        digits = data[start:end]
-        body = end + len(self._after)
-        return body if digits.isdigit() and int(digits) == len(data) - body else 0
+        size = len(data)
+        head = self._heads.get(size)
+        if head is None:
+            head = self._head_of(size)
+        return len(head) if head and data.startswith(head) else 0
+
+    def _head_of(self, size: int) -> bytes:
+        """The head of a message of ``size`` bytes; empty when none is so long."""
+        rest = size - len(self._before) - len(self._after)
+        head = b""
+        for digits in range(1, 9):
+            length = b"%d" % (rest - digits)
+            if len(length) == digits and rest >= digits:
+                head = self._before + length + self._after
+        if len(self._heads) >= MAX_LENGTHS:
+            self._heads.clear()
+        self._heads[size] = head
+        return head
 
 
 def head_to_repeat(message: bytes) -> RepeatedHead | None:

@@ -11,8 +11,10 @@ from typing import Any, Final, cast
 from urllib.parse import unquote
 
 from slipstream.core.errors import NothingUsable, SlipstreamError
+from slipstream.core.keys import Lease
 from slipstream.core.request import RequestShape
 from slipstream.gateway.exchange import Exchange
+from slipstream.gateway.headers import RequestHead
 from slipstream.gateway.limits import Limits
 from slipstream.gateway.models import model_body, models_body
 from slipstream.gateway.passthrough import passed_through_shape
@@ -119,13 +121,18 @@ class Gateway(Handler):
         if self._emptied is not None and not self._connections:
             self._emptied.set()
 
-    def refuse(self, connection: ClientConnection, error: SlipstreamError) -> None:
-        reply_problem(self._ports, connection, None, error)
+    def refuse(self, connection: ClientConnection, error: SlipstreamError, request: Request | None) -> None:
+        if request is not None:
+            request.keep_alive = False
+            self._name(request)
+        reply_problem(self._ports, connection, request, error)
+
+    def stranger(self, head: RequestHead) -> SlipstreamError | None:
+        keys = self._ports.keys
+        return None if keys is None else keys.objection(head)
 
     def handle(self, connection: ClientConnection, request: Request) -> None:
-        if not request.request_id:
-            self._id_number += 1
-            request.request_id = f"{self._id_prefix}{self._id_number}"
+        self._name(request)
         if self._emptied is not None:
             request.keep_alive = False
         if request.method == "OPTIONS":
@@ -133,12 +140,21 @@ class Gateway(Handler):
             return
         try:
             endpoint = endpoint_of(request.method, request.path)
+            keys = self._ports.keys
+            if keys is not None and endpoint is not Endpoint.HEALTH and endpoint is not Endpoint.READY:
+                connection.lease = keys.admit(request.head, request.received_at)
             if endpoint is Endpoint.COMPLETION or endpoint is Endpoint.PASSED_THROUGH:
                 self._exchange(connection, request, endpoint)
             else:
                 self._answer(connection, request, endpoint)
         except SlipstreamError as error:
             reply_problem(self._ports, connection, request, error)
+
+    def _name(self, request: Request) -> None:
+        """Give a request an id, if its client did not."""
+        if not request.request_id:
+            self._id_number += 1
+            request.request_id = f"{self._id_prefix}{self._id_number}"
 
     def _options(self, connection: ClientConnection, request: Request) -> None:
         try:
@@ -171,20 +187,24 @@ class Gateway(Handler):
     def _exchange(self, connection: ClientConnection, request: Request, endpoint: Endpoint) -> None:
         """Read the request's body and start the exchange. Raises RequestError."""
         ports = self._ports
+        lease = connection.lease
+        policy = None if lease is None else lease.key.policy
         completion = endpoint is Endpoint.COMPLETION
         exchange = Exchange(ports, self._limits, self._upstreams, connection, request, read=completion)
         if not completion:
             connection.work = exchange
-            exchange.begin(passed_through_shape(request.body, ports.default_category))
+            exchange.begin(passed_through_shape(request.body, ports.default_category, policy))
         elif len(request.body) <= OFF_LOOP_BODY_BYTES:
-            shape = ports.reader(request.path, request.body, request.head, None)
+            shape = ports.reader(request.path, request.body, request.head, policy)
+            if lease is not None:
+                lease.widen(shape.sequences)
             connection.work = exchange
             exchange.begin(shape)
         else:
             connection.work = exchange
             loop = asyncio.get_running_loop()
-            future = loop.run_in_executor(None, ports.reader, request.path, request.body, request.head, None)
-            future.add_done_callback(partial(_read, exchange))
+            future = loop.run_in_executor(None, ports.reader, request.path, request.body, request.head, policy)
+            future.add_done_callback(partial(_read, exchange, lease))
 
     def _sweep(self) -> None:
         """Look for what has taken too long: one timer for all, so that chunks and requests cost none."""
@@ -208,9 +228,11 @@ def _sweep_interval_s(limits: Limits) -> float:
     )
 
 
-def _read(exchange: Exchange, future: asyncio.Future[RequestShape]) -> None:
+def _read(exchange: Exchange, lease: Lease | None, future: asyncio.Future[RequestShape]) -> None:
     try:
         shape = future.result()
+        if lease is not None:
+            lease.widen(shape.sequences)
     except SlipstreamError as error:
         exchange.fail(error)
     else:

@@ -11,20 +11,22 @@ from slipstream.core.request import Pool
 __all__ = ["AcceptanceFigure", "Candidate", "Decision"]
 
 
-class Decision(NamedTuple):
+class Decision:
     """Where a request goes and why.
 
     ``fleet_version`` and ``draw`` (uniform, 0..1) are all that chance and state contributed: with them every other
-    candidate's reason is recomputed on demand. ``at`` is the time of the decision. A named tuple, because building one
-    costs a third of a frozen dataclass and every request builds one.
+    candidate's reason is recomputed on demand. ``at`` is the time of the decision.
     """
 
-    node: str
-    pool: Pool
-    reason: Reason
-    fleet_version: int
-    draw: float
-    at: float
+    __slots__ = ("at", "draw", "fleet_version", "node", "pool", "reason")
+
+    def __init__(self, node: str, pool: Pool, reason: Reason, fleet_version: int, draw: float, at: float) -> None:
+        self.node = node
+        self.pool = pool
+        self.reason = reason
+        self.fleet_version = fleet_version
+        self.draw = draw
+        self.at = at
 
 
 class Candidate(NamedTuple):
