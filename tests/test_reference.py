@@ -12,6 +12,7 @@ from slipstream.core.policy import Reason
 from slipstream.gateway.headers import REQUEST_ALLOWED, REQUEST_ALLOWED_PREFIX
 from slipstream.gateway.problems import ROWS
 from slipstream.telemetry import FleetCollector, Instruments
+from slipstream.telemetry.metric import METRICS, Reading
 
 ROOT = Path(__file__).parents[1]
 SOURCES = sorted((ROOT / "src").rglob("*.py"))
@@ -46,7 +47,8 @@ def test_every_reason_has_an_entry() -> None:
 
 def test_every_metric_has_an_entry_with_its_type_labels_and_meaning() -> None:
     fleet = fleet_of(speculative("s"), standard("t"))
-    collector = FleetCollector(dispatcher_of(fleet), Instruments(), ["code"], lambda: 0.5, lambda: 0.0)
+    readings = [Reading(metric, dict) for metric in METRICS]
+    collector = FleetCollector(dispatcher_of(fleet), Instruments(), ["code"], lambda: 0.5, lambda: 0.0, readings)
     rows = set()
     names = set()
     for family in collector.snapshot().collect():

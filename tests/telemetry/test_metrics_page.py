@@ -15,6 +15,7 @@ from slipstream.core.outcome import Ending, Outcome
 from slipstream.core.policy import Reason
 from slipstream.core.request import Pool
 from slipstream.telemetry import FleetCollector, Instruments, render
+from slipstream.telemetry.metric import LOST_LINES, Reading
 from slipstream.telemetry.snapshot import DECISION_REASONS
 
 Page = dict[tuple[str, tuple[tuple[str, str], ...]], float]
@@ -57,6 +58,11 @@ def test_series_of_every_pool_reason_and_ending_are_there_from_the_start() -> No
         for ending in Ending:
             assert value(page, "slipstream_request_endings_total", ending=ending, category=category) == 0
         assert value(page, "slipstream_category_drafted_tokens_total", category=category) == 0
+        for pool in Pool:
+            assert value(page, "slipstream_output_tokens_total", pool=pool, category=category) == 0
+            for name in ("ttft", "tpot", "e2e"):
+                count = value(page, f"slipstream_{name}_seconds_count", pool=pool, category=category)
+                assert count == 0, "rate() loses the first answer of a series that begins with it"
     assert value(page, "slipstream_rejected_requests_total", error="AllFull") == 0
 
 
@@ -76,7 +82,7 @@ def test_requests_are_counted_by_pool_reason_and_category_and_ending() -> None:
     assert value(page, "slipstream_request_endings_total", ending="client_gone", category="chat") == 1
 
 
-def test_latencies_count_by_pool_and_category_and_only_where_there_were_any() -> None:
+def test_latencies_count_by_pool_and_category() -> None:
     dispatcher, instruments = dispatcher_of(fleet_of(speculative("s"), standard("t"))), Instruments()
     serve(dispatcher, instruments, ANSWERED)
     serve(dispatcher, instruments, Outcome(Ending.COMPLETED, 200, Latency(None, None, 4.0)))
@@ -193,6 +199,21 @@ def test_an_unknown_loop_lag_has_no_sample() -> None:
         dispatcher_of(fleet_of(standard("t"))), Instruments(), ["code"], lambda: 0.5, lambda: None
     )
     assert b"\nslipstream_event_loop_lag_seconds " not in render(collector.snapshot())
+
+
+def test_what_other_parts_count_is_read_when_the_page_is_asked_for() -> None:
+    lost: dict[tuple[str, ...], float] = {("access",): 0.0, ("recording",): 0.0}
+    collector = FleetCollector(
+        dispatcher_of(fleet_of(standard("t"))),
+        Instruments(),
+        ["code"],
+        lambda: 0.5,
+        lambda: None,
+        [Reading(LOST_LINES, lambda: lost)],
+    )
+    assert b'\nslipstream_lost_lines_total{log="access"} 0.0\n' in render(collector.snapshot())
+    lost["access",] = 3.0
+    assert b'\nslipstream_lost_lines_total{log="access"} 3.0\n' in render(collector.snapshot())
 
 
 def test_names_carry_their_unit_and_are_all_ours() -> None:

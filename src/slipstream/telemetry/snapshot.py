@@ -20,6 +20,7 @@ from slipstream.core.summary import CategorySummary, NodeSummary
 from slipstream.telemetry.histogram import Histogram
 from slipstream.telemetry.instruments import Latencies
 from slipstream.telemetry.measures import CATEGORY_MEASURES, NODE_MEASURES, Kind, Measure, Row
+from slipstream.telemetry.metric import Metric, Samples
 
 __all__ = ["CONTENT_TYPE", "DECISION_REASONS", "Snapshot", "render"]
 
@@ -61,6 +62,7 @@ class Snapshot(Collector):
     decisions: Histogram
     blind: bool
     loop_lag_s: float | None
+    readings: Sequence[tuple[Metric, Samples]] = ()
 
     def collect(self) -> Iterator[Family]:
         """All families."""
@@ -77,6 +79,8 @@ class Snapshot(Collector):
         yield from _measured("slipstream_category_", CATEGORY_MEASURES, categories, ("category",))
         yield _gauge("slipstream_fleet_blind", "Whether every node is stale at once (1): our own fault.", self.blind)
         yield _gauge("slipstream_event_loop_lag_seconds", "How late the event loop runs.", self.loop_lag_s)
+        for metric, samples in self.readings:
+            yield _read(metric, samples)
 
     def _requests(self) -> Family:
         family = CounterMetricFamily(
@@ -106,7 +110,9 @@ class Snapshot(Collector):
         return family
 
     def _latencies(self) -> Iterator[Family]:
-        rows = self.latencies.items()
+        none = Latencies()
+        at_start = {(pool, category.name): none for pool in Pool for category in self.categories}
+        rows = {**at_start, **self.latencies}.items()
         yield _histograms("ttft", "Time to the first token of streamed answers.", {k: row.ttft for k, row in rows})
         yield _histograms("tpot", "Time per output token after the first.", {k: row.tpot for k, row in rows})
         yield _histograms("e2e", "Time from arrival to the end of the answer.", {k: row.e2e for k, row in rows})
@@ -140,13 +146,23 @@ def _measured(
 ) -> Iterator[Family]:
     """One family a measure; ``rows`` come with the values of their ``labels``."""
     for measure in measures:
-        kind = GaugeMetricFamily if measure.kind is Kind.GAUGE else CounterMetricFamily
-        family = kind(f"{prefix}{measure.name}", measure.meaning, labels=labels)
+        family = _family(measure.kind)(f"{prefix}{measure.name}", measure.meaning, labels=labels)
         for key, row in rows:
             value = measure.value(row)
             if value is not None:
                 family.add_metric(key, value)
         yield family
+
+
+def _read(metric: Metric, samples: Samples) -> Family:
+    family = _family(metric.kind)(f"slipstream_{metric.name}", metric.meaning, labels=metric.labels)
+    for labels, value in samples.items():
+        family.add_metric(labels, value)
+    return family
+
+
+def _family(kind: Kind) -> type[GaugeMetricFamily | CounterMetricFamily]:
+    return GaugeMetricFamily if kind is Kind.GAUGE else CounterMetricFamily
 
 
 def _gauge(name: str, meaning: str, value: float | None) -> Family:
