@@ -39,7 +39,7 @@ RUN_ELSEWHERE = {
     'pytest -m "not engine"': "part of `make test`",
     "python -m benchmarks decision": "takes a quiet machine",
 }
-NOT_INSTALLED = ("vllm serve ", "llama-server ")
+NOT_INSTALLED = ("vllm serve ", "llama-server ", "python -m sglang.launch_server ", "trtllm-serve ")
 """Engines that these tests do without; llama-server's flags are compared with llama.cpp's own list."""
 
 STARTED_BEFORE = {"choose-a-ceiling.md"}
