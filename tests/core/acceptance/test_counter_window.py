@@ -29,6 +29,15 @@ def test_counters_that_stand_still_say_nothing() -> None:
     assert window.advance(SpeculativeCounters(100, 60, 25), 1.0) is None
 
 
+def test_counters_told_again_without_being_read_anew_do_not_shorten_the_window() -> None:
+    window = CounterWindow()
+    once = SpeculativeCounters(100, 60, 25)
+    assert [window.advance(once, 0.0), window.advance(once, 0.9)] == [None, None]
+    delta = window.advance(SpeculativeCounters(140, 90, 35), 1.0)
+    assert delta is not None
+    assert delta.seconds == 1.0
+
+
 def test_tokens_without_a_draft_are_news() -> None:
     window = CounterWindow()
     window.advance(SpeculativeCounters(100, 60, 25, (), 90), 0.0)

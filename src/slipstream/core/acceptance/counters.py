@@ -43,17 +43,22 @@ class CounterWindow:
     from a reading keeps its last value, so that its next difference spans the gap.
     """
 
-    __slots__ = ("_at", "_last")
+    __slots__ = ("_at", "_last", "_read")
 
     def __init__(self) -> None:
         self._at: float | None = None
+        self._read: SpeculativeCounters | None = None
         self._last: dict[str | int, float] = {}  # by name, and by draft position
 
     def advance(self, counters: SpeculativeCounters, now: float) -> CounterDelta | None:
         """What happened since the reading before. ``None`` for the first reading, and when every counter stood still.
 
-        Values that no counter can have (negative, not finite) are taken as missing.
+        Values that no counter can have (negative, not finite) are taken as missing. The same object again is no
+        reading: where counters are read less often than load, they are told again until they are read anew.
         """
+        if counters is self._read:
+            return None
+        self._read = counters
         reading = _plausible(counters)
         restarted = any(value < self._last.get(name, 0.0) for name, value in reading.items())
         before = dict.fromkeys(self._last, 0.0) if restarted else self._last
