@@ -81,7 +81,7 @@ async def test_what_is_not_http_is_a_400_and_closes(data: bytes) -> None:
         assert (response.status, response.error["code"]) == (400, "malformed_request")
         assert response.headers["connection"] == "close"
         assert await client.closed()
-        assert gateway.books.rejections[0][1] == ""
+        assert gateway.books.rejections[0][1] in ("", "/v1/completions")  # as far as it could be read
 
 
 async def test_a_malformed_request_behind_a_good_one_does_not_spoil_its_answer() -> None:

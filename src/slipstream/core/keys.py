@@ -110,10 +110,12 @@ class Lease:
         self._sequences = 1
 
     def widen(self, sequences: int) -> None:
-        """The request turns out to be for so many sequences.
+        """The request turns out to be for so many sequences. Nothing happens when it is over.
 
         Raises TooManyInFlight, or InvalidField when they are more than the key may ever have.
         """
+        if sequences == self._sequences or not self._sequences:
+            return
         policy, usage = self.key.policy, self.key.usage
         most = policy.max_in_flight
         more = sequences - self._sequences

@@ -6,6 +6,8 @@ import re
 from http import HTTPStatus
 from typing import Final
 
+from slipstream.core.keys import Key
+
 __all__ = ["REQUEST_ID", "Answer", "Headers", "RequestHead", "read_answer", "status_line"]
 
 Headers = list[tuple[bytes, bytes]]
@@ -69,16 +71,20 @@ class RequestHead:
     ``lines`` are the header lines that a node gets. ``length`` is the body's, ``None`` without ``content-length``.
     ``expects``: the client waits for a sign before it sends the body. ``request_id`` is the client's own when it is
     sane; ``category`` and ``traffic_class`` what it claims the request to be, ``session`` the conversation that it
-    belongs to; each ``None`` when absent. ``hosts`` is how many ``host``
-    lines there are. ``fault`` says what makes the body's end doubtful, ``None`` if nothing.
+    belongs to, ``credential`` what it says to be known by; each ``None`` when absent. ``hosts`` is how many ``host``
+    lines there are. ``fault`` says what makes the body's end doubtful, ``None`` if nothing. ``key`` is the API key that
+    the credential is, according to ``known_to``: to be asked by that key ring alone.
     """
 
     __slots__ = (
         "category",
         "chunked",
+        "credential",
         "expects",
         "fault",
         "hosts",
+        "key",
+        "known_to",
         "length",
         "lines",
         "request_id",
@@ -97,6 +103,9 @@ class RequestHead:
         self.category: str | None = None
         self.traffic_class: str | None = None
         self.session: bytes | None = None
+        self.credential: bytes | None = None
+        self.key: Key | None = None
+        self.known_to: object = None
         for name, value in headers:
             lower = name.lower()
             if lower in REQUEST_ALLOWED or lower.startswith(REQUEST_ALLOWED_PREFIX):
@@ -107,6 +116,12 @@ class RequestHead:
                 self.hosts += 1
             elif lower == b"content-length":
                 self.length = int(value)
+            elif lower == b"authorization":
+                if value[:7].lower() == b"bearer ":
+                    self.credential = value[7:].strip(b" \t")
+            elif lower == b"x-api-key":
+                if self.credential is None:
+                    self.credential = value.strip(b" \t")
             elif lower == b"transfer-encoding":
                 # Whoever stands between may know the other coding and read the body's end differently (RFC 9112, 6.1).
                 if self.chunked or value.strip(b" \t").lower() != b"chunked":

@@ -13,6 +13,7 @@ from typing import Any, Final, Protocol
 import httptools
 
 from slipstream.core.errors import BodyTooLarge, SlipstreamError
+from slipstream.core.keys import Lease
 from slipstream.gateway.headers import Headers, RequestHead
 from slipstream.gateway.limits import Limits
 from slipstream.gateway.repetition import RepeatedHead, head_to_repeat
@@ -35,6 +36,9 @@ SMALL_PIECE_BYTES: Final = 1024
 
 CHUNK_FRAMING_BYTES: Final = 64
 """Around a chunk, on average, a client may send so much; what is over it counts like headers: trailers, extensions."""
+
+STRANGERS_BODY_BYTES: Final = 64 * 1024
+"""Longer bodies, and those of unknown length, are not read before it is known who sends them."""
 
 _LINGER_S: Final = 2.0
 _PEER_LEFT: Final = (7, 8)  # the kernel's TCP_CLOSE and TCP_CLOSE_WAIT
@@ -110,8 +114,14 @@ class Handler(ABC):
     def handle(self, connection: ClientConnection, request: Request) -> None: ...
 
     @abstractmethod
-    def refuse(self, connection: ClientConnection, error: SlipstreamError) -> None:
-        """Answer what is not read as a request; then ``finish`` with ``keep_alive`` false."""
+    def refuse(self, connection: ClientConnection, error: SlipstreamError, request: Request | None) -> None:
+        """Answer what is not read to its end; then ``finish`` with ``keep_alive`` false. ``request`` is what its head
+        says, ``None`` when not even that could be read.
+        """
+
+    @abstractmethod
+    def stranger(self, head: RequestHead) -> SlipstreamError | None:
+        """Why a body should not be read because of who sends it, ``None`` if it should."""
 
     @abstractmethod
     def now(self) -> float: ...
@@ -156,6 +166,7 @@ class ClientConnection:
         "_unsent",
         "_write_blocked",
         "active_at",
+        "lease",
         "work",
     )
 
@@ -180,6 +191,8 @@ class ClientConnection:
         self._closing_since: float | None = None
         self.work: Work | None = None
         """What the current request's answer is made by, when that takes time."""
+        self.lease: Lease | None = None
+        """The current request's share of the limits of its API key, if it has one. It ends with the request."""
         self.active_at = self._progress_at = 0.0
         self._since = 0.0  # when the head that is coming in began, or the body
 
@@ -194,10 +207,17 @@ class ClientConnection:
         self.work = None
         self._busy = False
         self._stamp = True
+        if self.lease is not None:
+            self._end_lease()
         if self._retired or not keep_alive:
             self.close()
         elif self._ready or self._expecting or self._reading_paused:
             self._drive()
+
+    def _end_lease(self) -> None:
+        lease, self.lease = self.lease, None
+        if lease is not None:
+            lease.end()
 
     def close(self) -> None:
         """Close when everything written is sent. Nothing further is read as a request."""
@@ -210,10 +230,14 @@ class ClientConnection:
                 self._transport.write_eof()
                 self._read_on()
 
+    def configure(self, limits: Limits) -> None:
+        """Read by these limits from now on."""
+        self._limits = limits
+
     def retire(self) -> None:
-        """Close as soon as no request is being answered."""
+        """Close as soon as no request is being answered, nor one coming in."""
         self._retired = True
-        if not self._busy:
+        if not self._busy and not self._begun:
             self.close()
 
     def abort(self) -> None:
@@ -287,6 +311,7 @@ class ClientConnection:
         self._ready.clear()
         self._parser = None  # it holds our methods, and we it
         work, self.work = self.work, None
+        self._end_lease()
         self._handler.disconnected(self)
         if work is not None:
             work.client_gone()
@@ -395,7 +420,7 @@ class ClientConnection:
             if isinstance(item, Request):
                 self._handler.handle(self, item)
             else:
-                self._handler.refuse(self, item)
+                self._handler.refuse(self, item, self._request)
             if not ready:
                 self._feed_on()
         self._driving = False
@@ -466,9 +491,6 @@ class ClientConnection:
         if fault is not None:
             self._refuse(MalformedRequest(f"The bytes received are not an HTTP/1.1 request: {fault}."))
             return
-        if head.length is not None and head.length > limits.max_body_bytes:
-            self._refuse(_body_too_large(limits))
-            return
         target = _origin_form(self._target)
         self._request = Request(
             parser.get_method().decode("ascii"),
@@ -479,6 +501,14 @@ class ClientConnection:
             keep_alive=http_1_1 and parser.should_keep_alive(),
             received_at=self.active_at,
         )
+        if head.length is not None and head.length > limits.max_body_bytes:
+            self._refuse(_body_too_large(limits))
+            return
+        if head.chunked or (head.length is not None and head.length > STRANGERS_BODY_BYTES):
+            refusal = self._handler.stranger(head)
+            if refusal is not None:
+                self._refuse(refusal)
+                return
         self._in_body = True
         self._since = self.active_at
         self._body_bytes = self._framing_bytes = self._chunks = 0
