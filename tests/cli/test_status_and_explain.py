@@ -22,7 +22,7 @@ from fleets import dispatcher_of, fleet_of, report, shape, speculative, standard
 from slipstream.admin import Admin, serve_admin
 from slipstream.cli.explain import attempt_report, explain
 from slipstream.cli.status import status
-from slipstream.cli.tables import number, share
+from slipstream.cli.tables import bucket_name, candidate_table, node_table, number, occupancy_table, share
 from slipstream.core.acceptance import SpeculationSample
 from slipstream.core.dispatch import Dispatcher
 from slipstream.core.errors import AllFull, EngineUnreachable, UnknownModel
@@ -299,3 +299,27 @@ async def test_another_server_on_the_port_is_recognised(body: str, answer_status
 def test_numbers_are_short_and_unknown_is_a_dash() -> None:
     assert [number(n) for n in (None, 0, 9999, 12_345, 1_234_567, 2e9)] == ["–", "0", "9999", "12.3k", "1.2M", "2.0G"]
     assert [number(0.714, 2), share(None), share(0.5)] == ["0.71", "–", "50%"]
+
+
+@pytest.mark.parametrize("width", [20, 30, 40, 60, 80])
+def test_in_a_narrow_terminal_whole_columns_are_left_out_and_named(width: int) -> None:
+    node = {"name": LONG, "pool": "standard", "state": "saturated", "occupancy": 9, "ceiling": 8, "limit": 256}
+    node |= {"capacity_left": 0, "alpha": 0.8, "k": 4, "tau": 3.4, "drafted": 300, "accepted": 200}
+    candidate = {"node": LONG, "pool": "standard", "chosen": True, "reason": "below_floor", "occupancy": 3, "load": 0.3}
+    bucket = {"least": 9, "most": 12, "requests": 3, "tau": 3.1, "alpha": 0.7, "tokens_per_step": 3.0}
+    buckets = [bucket | {"timed": 12, "tpot_ms": 20.0}]
+    console = Console(width=width)
+    with console.capture() as printed:
+        console.print(node_table([node | {"saturated_share": 0.5}]))
+        console.print(candidate_table([candidate]))
+        console.print(occupancy_table([{"pool": "speculative", "speculator": "draft-k4", "buckets": buckets}]))
+    lines = printed.get().splitlines()
+    assert max(map(len, lines)) <= width
+    # What is shown is shown whole.
+    for word in ("saturated", "below_floor", "9-12", "20.0"):
+        assert any(word in line.split() for line in lines), word
+    assert ("left out, for want" in " ".join(lines)) == (width < 80)
+
+
+def test_buckets_are_named_by_their_sequences() -> None:
+    assert [bucket_name(1, 1), bucket_name(3, 4), bucket_name(65, None)] == ["1", "3-4", "65+"]

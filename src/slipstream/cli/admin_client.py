@@ -39,13 +39,26 @@ class AdminUnreachable(SlipstreamError):
     """The admin API did not answer, or not as one."""
 
 
-def fetch(url: str, path: str, token_file: Path | None = None) -> dict[str, Any]:
-    """The JSON object at ``path``. Raises ``AdminUnreachable`` with one sentence for a person."""
+def fetch(
+    url: str,
+    path: str,
+    token_file: Path | None = None,
+    *,
+    method: str = "GET",
+    body: dict[str, Any] | None = None,
+) -> dict[str, Any]:
+    """The JSON object at ``path``. Raises ``AdminUnreachable`` with one sentence for a person.
+
+    ``body`` is sent as JSON; ``None`` = no body.
+    """
     if not _is_address(url):
         raise AdminUnreachable(f"{url!r} is no address of an admin API; it looks like {DEFAULT_URL}")
     token = _token(token_file)
     with reading(url):
-        request = Request(url.rstrip("/") + path)
+        request = Request(url.rstrip("/") + path, method=method)
+        if body is not None:
+            request.data = json.dumps(body).encode()
+            request.add_header("content-type", "application/json")
         if token:
             request.add_unredirected_header("authorization", f"Bearer {token}")  # not for wherever that may lead
         try:

@@ -1,18 +1,29 @@
-"""Tables of the fleet that fit 80 columns. Unknown is a dash."""
+"""Tables of the fleet that fit 80 columns, and leave columns out where there are fewer. Unknown is a dash."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
-from rich.console import Console, ConsoleOptions, RenderResult
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.markup import escape
 from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
-__all__ = ["candidate_table", "category_table", "node_table", "number", "share"]
+__all__ = [
+    "FittingTable",
+    "bucket_name",
+    "candidate_table",
+    "category_table",
+    "node_table",
+    "number",
+    "occupancy_table",
+    "share",
+]
 
+SHORTEST_NAME = 7
+"""Characters of a node's name that are left of it in any case."""
 _STATE_STYLES = {"ready": "green", "saturated": "yellow", "full": "yellow", "draining": "yellow"}
 _POOLS = {"speculative": "spec", "standard": "std"}
 
@@ -48,17 +59,100 @@ class _Name:
         yield Text(name, no_wrap=True, overflow="crop")
 
     def __rich_measure__(self, _console: Console, options: ConsoleOptions) -> Measurement:
-        return Measurement(min(3, len(self._name)), len(self._name)).with_maximum(options.max_width)
+        return Measurement(min(SHORTEST_NAME, len(self._name)), len(self._name)).with_maximum(options.max_width)
 
 
-def node_table(nodes: Iterable[dict[str, Any]]) -> Table:
+class _Column(NamedTuple):
+    """``rank``: the higher, the sooner it is left out; 0 = never. ``gives``: whether it can be made narrower."""
+
+    header: str
+    rank: int
+    right: bool = False
+    gives: bool = False
+
+
+class FittingTable:
+    """A table that leaves out its least important columns where the terminal is too narrow for all, and says so."""
+
+    def __init__(self, title: str, *columns: _Column) -> None:
+        self._title = title
+        self._columns = columns
+        self._rows: list[tuple[tuple[RenderableType, ...], str | None]] = []
+
+    def add_row(self, *cells: RenderableType, style: str | None = None) -> None:
+        """One cell a column, in their order."""
+        self._rows.append((cells, style))
+
+    @property
+    def row_count(self) -> int:
+        """How many rows it has."""
+        return len(self._rows)
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        wide = options.update(width=10_000)
+        sizes = [self._size(console, wide, place) for place in range(len(self._columns))]
+        shown = list(range(len(self._columns)))
+        by_rank = sorted((place for place in shown if self._columns[place].rank), key=lambda at: self._columns[at].rank)
+        while by_rank and sum(sizes[place].minimum + 1 for place in shown) > options.max_width:
+            shown.remove(by_rank.pop())
+        room = options.max_width - sum(sizes[place].minimum + 1 for place in shown)
+        widths = {}
+        for place in reversed(shown):  # names come first, and bear being shortened best
+            more = max(0, min(room, sizes[place].maximum - sizes[place].minimum))
+            widths[place] = sizes[place].minimum + more
+            room -= more
+        yield self._table(shown, widths)
+        hidden = [column.header for place, column in enumerate(self._columns) if place not in shown and column.header]
+        if hidden:
+            yield Text(f"left out, for want of room: {', '.join(hidden)}", "dim")
+
+    def _size(self, console: Console, wide: ConsoleOptions, place: int) -> Measurement:
+        """The narrowest that a column can be (whole cells, or whole words where it gives) and the widest it need be."""
+        column = self._columns[place]
+        sizes = [Measurement.get(console, wide, cells[place]) for cells, _ in self._rows]
+        widest = max((size.maximum for size in sizes), default=0)
+        least = max((size.minimum for size in sizes), default=0) if column.gives else widest
+        return Measurement(max(least, len(column.header)), max(widest, len(column.header)))
+
+    def _table(self, shown: list[int], widths: dict[int, int]) -> Table:
+        table = Table(
+            title=self._title,
+            title_justify="left",
+            title_style="bold",
+            box=None,
+            header_style="dim",
+            padding=(0, 1, 0, 0),
+        )
+        for place in shown:
+            column = self._columns[place]
+            table.add_column(
+                column.header,
+                justify="right" if column.right else "left",
+                no_wrap=not column.gives,
+                overflow="fold" if column.gives else "crop",
+                width=widths[place],
+            )
+        for cells, style in self._rows:
+            table.add_row(*(cells[place] for place in shown), style=style)
+        return table
+
+
+def node_table(nodes: Iterable[dict[str, Any]]) -> FittingTable:
     """One row a node."""
-    table = _table("Nodes")
-    table.add_column("node")  # the only one that gives way
-    for name in ("pool", "state"):
-        table.add_column(name, no_wrap=True)
-    for name in ("busy", "left", "alpha", "K", "tau", "draft", "accept", "sat."):
-        table.add_column(name, justify="right", no_wrap=True)
+    table = FittingTable(
+        "Nodes",
+        _Column("node", 0, gives=True),
+        _Column("pool", 4),
+        _Column("state", 1),
+        _Column("busy", 2, right=True),
+        _Column("left", 7, right=True),
+        _Column("alpha", 5, right=True),
+        _Column("K", 8, right=True),
+        _Column("tau", 6, right=True),
+        _Column("draft", 10, right=True),
+        _Column("accept", 9, right=True),
+        _Column("sat.", 3, right=True),
+    )
     for node in nodes:
         ceiling = node["ceiling"] if node["ceiling"] is not None else node["limit"]
         table.add_row(
@@ -77,13 +171,20 @@ def node_table(nodes: Iterable[dict[str, Any]]) -> Table:
     return table
 
 
-def category_table(categories: Iterable[dict[str, Any]]) -> Table:
+def category_table(categories: Iterable[dict[str, Any]]) -> FittingTable:
     """One row a category that has had requests or evidence."""
-    table = _table("Categories")
-    table.add_column("category", no_wrap=True)
-    for name in ("alpha", "tau", "tok/step", "draft", "accept", "spec", "std"):
-        table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("why", overflow="fold")
+    table = FittingTable(
+        "Categories",
+        _Column("category", 0),
+        _Column("alpha", 1, right=True),
+        _Column("tau", 5, right=True),
+        _Column("tok/step", 6, right=True),
+        _Column("draft", 8, right=True),
+        _Column("accept", 7, right=True),
+        _Column("spec", 2, right=True),
+        _Column("std", 3, right=True),
+        _Column("why", 4, gives=True),
+    )
     for category in categories:
         requests = category["requests"]
         if not requests["by_pool"] and not category["evidence_requests"]:
@@ -102,15 +203,17 @@ def category_table(categories: Iterable[dict[str, Any]]) -> Table:
     return table
 
 
-def candidate_table(candidates: Iterable[dict[str, Any]], *, refused: bool = False) -> Table:
+def candidate_table(candidates: Iterable[dict[str, Any]], *, refused: bool = False) -> FittingTable:
     """One row a node, as a decision saw it. ``refused``: there was no node for the request."""
-    table = _table("Candidates")
-    table.add_column("", no_wrap=True)
-    table.add_column("node")
-    table.add_column("pool", no_wrap=True)
-    table.add_column("busy", justify="right", no_wrap=True)
-    table.add_column("load", justify="right", no_wrap=True)
-    table.add_column("why")
+    table = FittingTable(
+        "Candidates",
+        _Column("", 2),
+        _Column("node", 0, gives=True),
+        _Column("pool", 3),
+        _Column("busy", 5, right=True),
+        _Column("load", 4, right=True),
+        _Column("why", 1, gives=True),
+    )
     open_to_it = "no room for it" if refused else "could have served too"
     for candidate in candidates:
         chosen = candidate["chosen"]
@@ -127,13 +230,44 @@ def candidate_table(candidates: Iterable[dict[str, Any]], *, refused: bool = Fal
     return table
 
 
+def occupancy_table(groups: Iterable[dict[str, Any]]) -> FittingTable:
+    """One row a bucket of occupancy, for each pool and speculator."""
+    table = FittingTable(
+        "Acceptance and time per token by occupancy",
+        _Column("pool", 1),
+        _Column("speculator", 5),
+        _Column("busy", 0, right=True),
+        _Column("requests", 6, right=True),
+        _Column("tau", 3, right=True),
+        _Column("alpha", 4, right=True),
+        _Column("tok/step", 7, right=True),
+        _Column("timed", 8, right=True),
+        _Column("ms/tok", 2, right=True),
+    )
+    for group in groups:
+        for bucket in group["buckets"]:
+            table.add_row(
+                _POOLS.get(group["pool"], group["pool"]),
+                group["speculator"] or "–",
+                bucket_name(bucket["least"], bucket["most"]),
+                number(bucket["requests"]),
+                number(bucket["tau"], 2),
+                number(bucket["alpha"], 2),
+                number(bucket["tokens_per_step"], 2),
+                number(bucket["timed"]),
+                number(bucket["tpot_ms"], 1),
+            )
+    return table
+
+
+def bucket_name(least: int, most: int | None) -> str:
+    """1, 3-4 or 65+: the sequences of a bucket."""
+    if most is None:
+        return f"{least}+"
+    return str(least) if least == most else f"{least}-{most}"
+
+
 def _reasons(by_reason: dict[str, int]) -> str:
     ranked = sorted(by_reason.items(), key=lambda item: (-item[1], item[0]))
     # Without a space, so that a narrow terminal never parts a reason from its count.
     return ", ".join(f"{reason}:{number(count)}" for reason, count in ranked)
-
-
-def _table(title: str) -> Table:
-    return Table(
-        title=title, title_justify="left", title_style="bold", box=None, header_style="dim", padding=(0, 1, 0, 0)
-    )
