@@ -10,8 +10,10 @@ from recorded_engine import recorded
 from slipstream.core.errors import EngineGarbage
 from slipstream.core.node import NodeReport, SpeculativeCounters, SpeculatorKind
 from slipstream.engines.catalogue import ENGINES
+from slipstream.engines.drafter import drafter_name
 from slipstream.engines.engine import Engine, merged
 
+EAGLE = "eagle3:qwen3-8b-eagle3"
 SGLANG = ENGINES["sglang"]
 TRTLLM = ENGINES["trtllm"]
 SGLANG_METRICS = recorded("sglang-0.5.23-by-hand", "metrics-busy.txt")
@@ -101,7 +103,14 @@ def test_ranks_that_draft_differently_leave_what_was_drafted_out() -> None:
     [
         (
             server_info(),
-            NodeReport(capacity=48, speculating=True, k=3, speculator_kind=SpeculatorKind.DRAFT, version="0.5.23"),
+            NodeReport(
+                capacity=48,
+                speculating=True,
+                k=3,
+                speculator_kind=SpeculatorKind.DRAFT,
+                version="0.5.23",
+                drafter=EAGLE,
+            ),
         ),
         (
             recorded("sglang-0.5.23-by-hand", "server-info-none.json"),
@@ -109,13 +118,27 @@ def test_ranks_that_draft_differently_leave_what_was_drafted_out() -> None:
         ),
         (
             server_info(speculative_adaptive=b"true"),
-            NodeReport(capacity=48, speculating=True, speculator_kind=SpeculatorKind.DRAFT, version="0.5.23"),
+            NodeReport(
+                capacity=48, speculating=True, speculator_kind=SpeculatorKind.DRAFT, version="0.5.23", drafter=EAGLE
+            ),
         ),
         (
-            server_info(speculative_algorithm=b'"NGRAM"', speculative_num_steps=b"null"),
-            NodeReport(capacity=48, speculating=True, k=3, speculator_kind=SpeculatorKind.NGRAM, version="0.5.23"),
+            server_info(
+                speculative_algorithm=b'"NGRAM"', speculative_num_steps=b"null", speculative_draft_model_path=b"null"
+            ),
+            NodeReport(
+                capacity=48,
+                speculating=True,
+                k=3,
+                speculator_kind=SpeculatorKind.NGRAM,
+                version="0.5.23",
+                drafter="ngram",
+            ),
         ),
-        (b'{"speculative_algorithm":"EAGLE"}', NodeReport(speculating=True, speculator_kind=SpeculatorKind.DRAFT)),
+        (
+            b'{"speculative_algorithm":"EAGLE"}',
+            NodeReport(speculating=True, speculator_kind=SpeculatorKind.DRAFT, drafter="eagle"),
+        ),
     ],
 )
 def test_sglang_says_what_drafts(page: bytes, expected: NodeReport) -> None:
@@ -135,6 +158,19 @@ def test_an_adaptive_draft_length_leaves_accepted_tokens_unknown() -> None:
     assert SGLANG.completed(NodeReport(running=1)) == NodeReport(running=1)
 
 
+@pytest.mark.parametrize(
+    ("method", "model", "name"),
+    [
+        ("EAGLE3", "org/Draft-8B/", "eagle3:Draft-8B"),
+        ("NEXTN", None, "nextn"),
+        ("MTP", "None", "mtp"),
+        ("x" * 99, None, "x" * 64),
+    ],
+)
+def test_a_draft_is_named_by_its_method_and_model(method: str, model: str | None, name: str) -> None:
+    assert drafter_name(method, model) == name
+
+
 # TensorRT-LLM
 
 
@@ -148,6 +184,7 @@ def test_trtllm_counts_by_position_of_requests_that_ended() -> None:
         speculator_kind=SpeculatorKind.DRAFT,
         counters=SpeculativeCounters(740, 350, 250, (200, 150, 0), 610),
         engine="trtllm",
+        drafter="eagle3:llama-3.1-8b-eagle3",
     )
 
 

@@ -33,15 +33,22 @@ class Instrument(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Speculator:
-    """A node's active speculator. ``k`` is the number of tokens it drafts per verify step, ``None`` when it varies."""
+    """A node's active speculator.
+
+    ``k`` is the number of tokens it drafts per verify step, ``None`` when it varies. ``drafter`` is its method and
+    model in the engine's words, ``None`` where the engine does not say.
+    """
 
     kind: SpeculatorKind
     k: int | None = None
+    drafter: str | None = None
     fingerprint: str = field(init=False, compare=False)
     """What acceptance is kept by: the figures of two speculators are never mixed."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "fingerprint", self.kind.value if self.k is None else f"{self.kind.value}-k{self.k}")
+        length = "" if self.k is None else f"-k{self.k}"
+        drafter = "" if self.drafter is None else f":{self.drafter}"
+        object.__setattr__(self, "fingerprint", f"{self.kind.value}{length}{drafter}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,8 +95,8 @@ class NodeReport:
 
     ``running`` and ``waiting`` count sequences. ``kv_use`` is the share of KV cache in use, 0..1. ``capacity`` is the
     number of sequences the engine runs at once. ``speculating`` says whether a speculator is configured and loaded;
-    ``k`` is its configured draft length, ``speculator_kind`` what it is. ``models`` the names it serves. ``engine`` and
-    ``version`` identify the software.
+    ``k`` is its configured draft length, ``speculator_kind`` what it is, ``drafter`` the name of its method and model.
+    ``models`` the names it serves. ``engine`` and ``version`` identify the software.
     """
 
     running: int | None = None
@@ -103,6 +110,7 @@ class NodeReport:
     models: tuple[str, ...] | None = None
     engine: str | None = None
     version: str | None = None
+    drafter: str | None = None
 
     @property
     def sequences(self) -> int | None:

@@ -16,6 +16,7 @@ from slipstream.core.errors import EngineGarbage
 from slipstream.core.node import Instrument, NodeReport, SpeculativeCounters, SpeculatorKind
 from slipstream.engines.added_field import INCLUDE_USAGE, AddedField
 from slipstream.engines.document import UNREADABLE, read_document
+from slipstream.engines.drafter import drafter_name
 from slipstream.engines.engine import Engine, Page, ResponseStatistics
 from slipstream.engines.metrics import MetricNames, count, mean, read_metrics
 from slipstream.engines.models import MODELS
@@ -95,6 +96,7 @@ class _ServerInfo(msgspec.Struct):
     version: str | None = None
     max_running_requests: Count | None = None
     speculative_algorithm: str | None = None
+    speculative_draft_model_path: str | None = None
     speculative_num_steps: Count | None = None
     speculative_num_draft_tokens: Count | None = None
     speculative_adaptive: bool | None = None
@@ -118,6 +120,7 @@ def _read_server_info(page: bytes) -> NodeReport:
         speculating=True,
         k=None if info.speculative_adaptive else k or None,
         speculator_kind=SpeculatorKind.NGRAM if algorithm.upper() == "NGRAM" else SpeculatorKind.DRAFT,
+        drafter=drafter_name(algorithm, info.speculative_draft_model_path),
         version=info.version,
     )
 

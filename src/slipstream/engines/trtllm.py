@@ -13,6 +13,7 @@ import msgspec
 from slipstream.core.node import Instrument, NodeReport, SpeculativeCounters, SpeculatorKind
 from slipstream.engines.added_field import INCLUDE_USAGE
 from slipstream.engines.document import UNREADABLE, read_document
+from slipstream.engines.drafter import drafter_name
 from slipstream.engines.engine import Engine, Page, ResponseStatistics
 from slipstream.engines.exposition import samples_by_label
 from slipstream.engines.metrics import MetricNames, read_metrics, total_by_label
@@ -59,6 +60,7 @@ def _read_metrics(page: bytes) -> NodeReport:
         speculating=True,
         k=int(length) or None if re.fullmatch(r"\d{1,4}", length) else None,
         speculator_kind=SpeculatorKind.NGRAM if lookup else SpeculatorKind.DRAFT,
+        drafter=drafter_name(method, _label(page, b"spec_draft_model")),
     )
 
 
