@@ -59,8 +59,6 @@ class Silent:
     def __init__(self) -> None:
         self.reports = 0
 
-    def ask(self, name: str, now: float) -> None: ...
-
     def report(self, name: str, asked_at: float, received_at: float, report: NodeReport) -> None:
         self.reports += 1
 

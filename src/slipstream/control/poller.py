@@ -31,8 +31,6 @@ log = structlog.get_logger(__name__)
 class FleetReports(Protocol):
     """What a poller tells the fleet. Times are seconds on the poller's clock."""
 
-    def ask(self, name: str, now: float) -> None: ...
-
     def report(self, name: str, asked_at: float, received_at: float, report: NodeReport) -> None: ...
 
     def report_failed(self, name: str, now: float, error: EngineError) -> None: ...
@@ -155,7 +153,6 @@ class Poller:
             engine = self._engine or await self._detect()
             facts = await self._known_facts(engine)
             asked_at = self._clock()
-            self._fleet.ask(name, asked_at)
             load = await self._read_load()
             if load.counters is None:
                 load = merged(load, await self._read_counters())

@@ -138,10 +138,6 @@ class Dispatcher:
 
     # What the control loop calls
 
-    def ask(self, name: str, now: float) -> None:
-        """A poll of a node starts."""
-        self.fleet.ask(name, now)
-
     def report(self, name: str, asked_at: float, received_at: float, report: NodeReport) -> None:
         """A node's report came in: bring its state up to date, and read its counters."""
         fleet, evidence = self.fleet, self.evidence

@@ -167,10 +167,6 @@ class Fleet:
         """Stop (or resume) giving a node new requests; what it has goes on."""
         self._change(self._nodes[name], now, draining=draining)
 
-    def ask(self, name: str, now: float) -> None:
-        """A poll of the node starts now."""
-        self._nodes[name].asked_at = now
-
     def report(self, name: str, asked_at: float, received_at: float, report: NodeReport) -> None:
         """Take in a node's report, asked for and received at these times."""
         node = self._nodes.get(name)

@@ -99,7 +99,6 @@ class NodeState(Indexed):
     """What is known of one node now. Read it freely; only the fleet writes it."""
 
     __slots__ = (
-        "asked_at",
         "ceiling",
         "closed",
         "counted",
@@ -150,7 +149,6 @@ class NodeState(Indexed):
         self.foreign = 0
         self.report: NodeReport | None = None
         self.reported_at: float | None = None
-        self.asked_at: float | None = None
         self.error: str | None = None
         self.failed_polls = 0
         self.healthy = False
