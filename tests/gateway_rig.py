@@ -21,7 +21,7 @@ from slipstream.core.policy import Decision, Reason
 from slipstream.core.request import Pool, RequestShape
 from slipstream.gateway.headers import RequestHead
 from slipstream.gateway.limits import Limits
-from slipstream.gateway.ports import Ports
+from slipstream.gateway.ports import Ports, Reader
 from slipstream.gateway.server import Gateway
 
 __all__ = ["Books", "Client", "Rig", "eventually", "rig"]
@@ -116,12 +116,13 @@ class Rig:
 
 
 @asynccontextmanager
-async def rig(*urls: str, limits: Limits | None = None, **node: Any) -> AsyncIterator[Rig]:
+async def rig(*urls: str, limits: Limits | None = None, reader: Reader = read, **node: Any) -> AsyncIterator[Rig]:
     """A gateway before the nodes at these addresses, called node-0, node-1, …; at the end no placement is left open."""
     specs = [NodeSpec(f"node-{number}", url, Pool.STANDARD, **node) for number, url in enumerate(urls)]
     books = Books(specs)
     gateway = Gateway(
-        Ports(dispatcher=books, fleet=books, reader=read, read_statistics=books.read_statistics, observer=books), limits
+        Ports(dispatcher=books, fleet=books, reader=reader, read_statistics=books.read_statistics, observer=books),
+        limits,
     )
     host, port = await gateway.listen("127.0.0.1", 0)
     try:

@@ -31,7 +31,9 @@ class KeyRing:
         What is in flight under an id in ``previous``, and how fast it has been asking, is taken over.
         """
         usages = {} if previous is None else {key.policy.key_id: key.usage for key in previous.keys}
-        self.keys = tuple(Key(digest, policy, usages.get(policy.key_id) or KeyUsage()) for digest, policy in keys)
+        self.keys: tuple[Key, ...] = tuple(
+            Key(digest, policy, usages.get(policy.key_id) or KeyUsage()) for digest, policy in keys
+        )
         by_beginning: dict[bytes, tuple[Key, ...]] = {}
         for key in self.keys:
             beginning = key.digest[:_INDEXED_BYTES]
