@@ -112,6 +112,17 @@ def test_nodes_together_are_what_one_node_would_be(results: list[tuple[str, int,
     assert one.tau == pytest.approx(other.tau)
 
 
+def test_another_half_life_holds_from_when_it_is_configured() -> None:
+    book = book_of(half_life=10.0)
+    credit(book, 5, 80, now=0.0)
+    credit(book, 5, 40, now=10.0)
+    book.configure(AcceptancePrior(), 5.0)
+    credit(book, 5, 0, now=10.0)
+    credit(book, 5, 20, now=20.0)
+    expected = (80 / 2 / 4 + 40 / 4 + 0 / 4 + 20) / (25 / 2 / 4 + 25 / 4 + 25 / 4 + 25)
+    assert only(book.occupancy_figures(["n"], 20.0)).tau == pytest.approx(1 + expected)
+
+
 def test_a_node_that_left_is_forgotten() -> None:
     book = book_of()
     credit(book, 1, 80)

@@ -67,6 +67,8 @@ class AcceptanceBook:
         self.half_life = half_life
         for attribution in self._attributions.values():
             attribution.half_life = half_life
+        for record in self._nodes.values():
+            record.configure(half_life)
         changed = []
         for key, before in self._estimates.items():
             if before.source == "attributed":

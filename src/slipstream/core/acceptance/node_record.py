@@ -35,6 +35,11 @@ class NodeRecord:
         """Verify steps over drafted tokens, from the counters; ``None`` before any drafted token was counted."""
         self._window = CounterWindow()
 
+    def configure(self, half_life: float) -> None:
+        """Forget by this half-life (seconds) from now on."""
+        self._half_life = half_life
+        self._clock.configure(half_life)
+
     def credit(self, category: str, sample: SpeculationSample, steps: Steps, occupancy: int | None, now: float) -> None:
         """Take in a finished request; ``occupancy`` is the node's when it was placed, ``None`` when unknown."""
         weight = self.weight(now)
