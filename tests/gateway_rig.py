@@ -98,7 +98,10 @@ def read(path: str, body: bytes, head: RequestHead, policy: KeyPolicy | None) ->
         fields = json.loads(body)
     except ValueError:
         raise InvalidBody("The body is not JSON.") from None
-    return RequestShape(fields["model"], head.category or "code", streamed=bool(fields.get("stream")))
+    sequences = fields.get("n", 1)
+    return RequestShape(
+        fields["model"], head.category or "code", sequences=sequences, streamed=bool(fields.get("stream"))
+    )
 
 
 @dataclass
