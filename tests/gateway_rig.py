@@ -20,6 +20,7 @@ from slipstream.core.outcome import Outcome, ResponseStatistics
 from slipstream.core.policy import Decision, Reason
 from slipstream.core.request import Pool, RequestShape
 from slipstream.gateway.headers import RequestHead
+from slipstream.gateway.keys import KeyRing
 from slipstream.gateway.limits import Limits
 from slipstream.gateway.ports import Ports, Reader
 from slipstream.gateway.server import Gateway
@@ -112,6 +113,7 @@ class Rig:
     books: Books
     host: str
     port: int
+    ports: Ports
 
     @property
     def url(self) -> str:
@@ -119,20 +121,30 @@ class Rig:
 
 
 @asynccontextmanager
-async def rig(*urls: str, limits: Limits | None = None, reader: Reader = read, **node: Any) -> AsyncIterator[Rig]:
-    """A gateway before the nodes at these addresses, called node-0, node-1, …; at the end no placement is left open."""
+async def rig(
+    *urls: str, limits: Limits | None = None, reader: Reader = read, keys: KeyRing | None = None, **node: Any
+) -> AsyncIterator[Rig]:
+    """A gateway before the nodes at these addresses, called node-0, node-1, …; at the end no placement is left open, and
+    no key has anything in flight.
+    """
     specs = [NodeSpec(f"node-{number}", url, Pool.STANDARD, **node) for number, url in enumerate(urls)]
     books = Books(specs)
-    gateway = Gateway(
-        Ports(dispatcher=books, fleet=books, reader=reader, read_statistics=books.read_statistics, observer=books),
-        limits,
+    ports = Ports(
+        dispatcher=books,
+        fleet=books,
+        reader=reader,
+        read_statistics=books.read_statistics,
+        observer=books,
+        keys=keys,
     )
+    gateway = Gateway(ports, limits)
     host, port = await gateway.listen("127.0.0.1", 0)
     try:
-        yield Rig(gateway, books, host, port)
+        yield Rig(gateway, books, host, port, ports)
     finally:
         await gateway.close(0.0)
     assert not books.open, "a placement was never settled"
+    assert keys is None or not any(key.usage.in_flight for key in keys.keys), "a key still has requests in flight"
     assert books.finished_calls == len(books.settled) == len(books.placed)
 
 
