@@ -124,8 +124,8 @@ class Rig:
 async def rig(
     *urls: str, limits: Limits | None = None, reader: Reader = read, keys: KeyRing | None = None, **node: Any
 ) -> AsyncIterator[Rig]:
-    """A gateway before the nodes at these addresses, called node-0, node-1, …; at the end no placement is left open, and
-    no key has anything in flight.
+    """A gateway before the nodes at these addresses, called node-0, node-1, …; at the end no placement is left open,
+    and no key has anything in flight.
     """
     specs = [NodeSpec(f"node-{number}", url, Pool.STANDARD, **node) for number, url in enumerate(urls)]
     books = Books(specs)
