@@ -148,22 +148,26 @@ class Answer:
 
     ``lines`` are the header lines that the client gets, spelled as the node spelled them. ``length`` is the body's,
     ``None`` when it is chunked or ends with the connection. ``events``: the body is a stream of server-sent events.
+    ``doubtful``: where it ends could be seen differently by whoever stands between.
     """
 
-    __slots__ = ("chunked", "events", "length", "lines", "status")
+    __slots__ = ("chunked", "doubtful", "events", "length", "lines", "status")
 
-    def __init__(self, status: int, lines: bytes, length: int | None, *, chunked: bool, events: bool) -> None:
+    def __init__(
+        self, status: int, lines: bytes, length: int | None, *, chunked: bool, events: bool, doubtful: bool = False
+    ) -> None:
         self.status = status
         self.lines = lines
         self.length = length
         self.chunked = chunked
         self.events = events
+        self.doubtful = doubtful
 
 
 def read_answer(status: int, headers: Headers) -> Answer:
     """The headers of a node's answer, as far as the gateway and its client are concerned."""
     length: int | None = None
-    chunked = events = False
+    chunked = events = doubtful = False
     lines: list[bytes] = []
     options: bytes | None = None
     for name, value in headers:
@@ -175,12 +179,13 @@ def read_answer(status: int, headers: Headers) -> Answer:
         elif lower == b"content-length":
             length = int(value)
         elif lower == b"transfer-encoding":
+            doubtful = chunked or value.strip(b" \t").lower() != b"chunked"
             chunked = True
         elif lower == b"connection" and value not in _PLAIN_CONNECTION:
             options = value if options is None else options + b"," + value
     if options is not None:
         lines = _without(lines, options)
-    return Answer(status, b"".join(lines), length, chunked=chunked, events=events)
+    return Answer(status, b"".join(lines), length, chunked=chunked, events=events, doubtful=doubtful)
 
 
 def _without(lines: list[bytes], options: bytes) -> list[bytes]:

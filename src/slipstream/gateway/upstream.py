@@ -64,6 +64,7 @@ class NodeConnection:
         "_pool",
         "_receiver",
         "_transport",
+        "_unsound",
         "_until_close",
         "answered",
         "idle_since",
@@ -91,6 +92,7 @@ class NodeConnection:
         self._head_only = head_only
         self._head_bytes = self._framing_bytes = self._chunks = 0
         self._head_done = self._complete = self._aligned = self._until_close = self._excess = self._keep_alive = False
+        self._unsound = False
         self.quiet = False
         self.answered = False  # whether any byte of the answer has come
         if len(body) <= _JOINED_BYTES:
@@ -175,6 +177,9 @@ class NodeConnection:
         except (httptools.HttpParserError, httptools.HttpParserUpgrade):  # not HTTP, or from here on no longer
             self._excess = True
             broken = not self._complete
+        if self._unsound:
+            self._lose(receiver)
+            return
         if first and self._complete and self._keep_alive and self._answer is not None:
             self._pool.remember(data, self._answer)
         self._deliver(receiver, data)
@@ -255,8 +260,11 @@ class NodeConnection:
             return
         self._head_done = True
         self._answer = answer = read_answer(status, self._headers)
-        if self._head_only:
-            self._complete = True
+        version = self._parser.get_http_version()
+        if answer.doubtful or (version != "1.1" and (version != "1.0" or answer.chunked)):
+            self._unsound = True
+        if self._head_only or (status in _BODILESS and (answer.length or answer.chunked)):
+            self._complete = True  # without the body that its head speaks of
         else:
             self._until_close = not answer.chunked and answer.length is None and status not in _BODILESS
 
@@ -383,6 +391,12 @@ class Upstreams:
                 pool.close()
             pool = self._pools[spec.name] = NodePool(spec, self._keep_alive_s, self._clock)
         return pool
+
+    def forget(self, node: str) -> None:
+        """Drop the pool of a node that has left."""
+        pool = self._pools.pop(node, None)
+        if pool is not None:
+            pool.close()
 
     def expire(self, now: float) -> None:
         """Close connections that have been idle for too long, on all nodes."""
