@@ -82,7 +82,7 @@ def test_one_success_on_trial_closes_it() -> None:
     circuit.half_open()
     circuit.trial = "a request"
     circuit.tried(WORKED, 1.5)
-    assert (circuit.state, circuit.retry_at, circuit.counting) == (CircuitState.CLOSED, 1.0, False)
+    assert (circuit.state, circuit.retry_at, circuit.watching) == (CircuitState.CLOSED, 1.0, False)
 
 
 @pytest.mark.parametrize("outcome", [FAILED, Outcome(Ending.UNREACHABLE), Outcome(Ending.TIMED_OUT)])

@@ -63,6 +63,7 @@ class Circuit:
         "retry_at",
         "state",
         "trial",
+        "watching",
     )
 
     def __init__(self) -> None:
@@ -73,16 +74,13 @@ class Circuit:
         """When it may be half-open, while it is open."""
         self.trial: object | None = None
         """The attempt that is on trial; ``None`` when there is none."""
+        self.watching = False
+        """Whether successes count too: since a failure, and until it is closed again."""
         self._failures = 0
         self._requests = 0
         self._since = 0.0
         self._back_off_s = 0.0
         self._closed_at = -CALM_S
-
-    @property
-    def counting(self) -> bool:
-        """Whether a success has to be counted: only after a failure."""
-        return self._failures > 0
 
     def count(self, now: float, *, failed: bool) -> bool:
         """Take in one request's verdict while closed; returns whether it ought to open."""
@@ -94,6 +92,7 @@ class Circuit:
             return False
         if not self._failures:
             self._since = now
+            self.watching = True
         self._requests += 1
         self._failures += failed
         return failed and self._failures >= FAILURES and 2 * self._failures >= self._requests
@@ -109,6 +108,7 @@ class Circuit:
         self.state = CircuitState.OPEN
         self.trial = None
         self._forget()
+        self.watching = True
 
     def half_open(self) -> None:
         """The back-off is over: a trial may begin."""
@@ -135,3 +135,4 @@ class Circuit:
 
     def _forget(self) -> None:
         self._failures = self._requests = 0
+        self.watching = False
