@@ -112,6 +112,10 @@ def test_short_by_what_the_categorys_answers_usually_are() -> None:
     assert placed(dispatcher, shape("code", output_limit=500)) == ("t", Reason.SHORT_OUTPUT)
 
 
+def test_what_decodes_nothing_goes_standard() -> None:
+    assert placed(two_pools(), shape("code", decodes=False)) == ("t", Reason.SHORT_OUTPUT)
+
+
 def test_bulk_work_goes_standard() -> None:
     assert placed(two_pools(), shape("code", traffic_class=TrafficClass.BULK)) == ("t", Reason.BULK)
 

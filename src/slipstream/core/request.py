@@ -29,17 +29,25 @@ class RequestShape:
     is the least of the token limits the client set, ``None`` when it set none. ``features`` are the request fields
     present that a speculative engine may reject (``min_p``, ``logit_bias``). ``pinned_pool`` is the pool that
     configuration or an operator fixed for it, ``None`` when routing is free. ``prompt_characters`` is the length of
-    the prompt's text, ``None`` when unknown.
+    the prompt's text, ``None`` when unknown. ``previous_response`` is the id of an answer that this request refers to,
+    which one node holds; ``None`` when it refers to none. ``decodes``: answering makes tokens, one after the other;
+    embeddings, for one, do not. ``session`` is its conversation as a number from 0 to 2^64 - 1, evenly spread, ``None``
+    when the client named none. ``cache_keys`` are the numbers by which a node is known that has its prompt's beginning
+    in the cache, the most telling first.
     """
 
     __slots__ = (
+        "cache_keys",
         "category",
+        "decodes",
         "features",
         "model",
         "output_limit",
         "pinned_pool",
+        "previous_response",
         "prompt_characters",
         "sequences",
+        "session",
         "streamed",
         "traffic_class",
     )
@@ -55,6 +63,10 @@ class RequestShape:
         prompt_characters: int | None = None,
         features: frozenset[str] = frozenset(),
         pinned_pool: Pool | None = None,
+        previous_response: str | None = None,
+        decodes: bool = True,  # noqa: FBT001, FBT002 - a row of data
+        session: int | None = None,
+        cache_keys: tuple[int, ...] = (),
     ) -> None:
         self.model = model
         self.category = category
@@ -65,6 +77,10 @@ class RequestShape:
         self.prompt_characters = prompt_characters
         self.features = features
         self.pinned_pool = pinned_pool
+        self.previous_response = previous_response
+        self.decodes = decodes
+        self.session = session
+        self.cache_keys = cache_keys
 
     def with_model(self, model: str) -> RequestShape:
         """The same request, naming another model."""
@@ -78,4 +94,8 @@ class RequestShape:
             self.prompt_characters,
             self.features,
             self.pinned_pool,
+            self.previous_response,
+            self.decodes,
+            self.session,
+            self.cache_keys,
         )

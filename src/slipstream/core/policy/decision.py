@@ -15,18 +15,32 @@ class Decision:
     """Where a request goes and why.
 
     ``fleet_version`` and ``draw`` (uniform, 0..1) are all that chance and state contributed: with them every other
-    candidate's reason is recomputed on demand. ``at`` is the time of the decision.
+    candidate's reason is recomputed on demand. ``at`` is the time of the decision. ``by_affinity``: within its pool the
+    node was preferred to one less full, because it holds the request's cache. ``intended`` is the decision that would
+    have been made, where policy only observes; ``None`` when it steers, or found no node.
     """
 
-    __slots__ = ("at", "draw", "fleet_version", "node", "pool", "reason")
+    __slots__ = ("at", "by_affinity", "draw", "fleet_version", "intended", "node", "pool", "reason")
 
-    def __init__(self, node: str, pool: Pool, reason: Reason, fleet_version: int, draw: float, at: float) -> None:
+    def __init__(
+        self,
+        node: str,
+        pool: Pool,
+        reason: Reason,
+        fleet_version: int,
+        draw: float,
+        at: float,
+        by_affinity: bool = False,  # noqa: FBT001, FBT002 - a row of data
+        intended: Decision | None = None,
+    ) -> None:
         self.node = node
         self.pool = pool
         self.reason = reason
         self.fleet_version = fleet_version
         self.draw = draw
         self.at = at
+        self.by_affinity = by_affinity
+        self.intended = intended
 
 
 class Candidate(NamedTuple):

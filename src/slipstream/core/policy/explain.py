@@ -24,7 +24,9 @@ def candidates(
     facts = fleet.facts_at(decision.fleet_version)
     if facts is None:
         return None
-    return [_candidate(name, node, policy, evidence, decision, shape) for name, node in facts.items()]
+    chosen = facts.get(decision.node)
+    passed_over = _load(chosen) if chosen is not None and decision.by_affinity else -1.0
+    return [_candidate(name, node, policy, evidence, decision, shape, passed_over) for name, node in facts.items()]
 
 
 def acceptance_figures(
@@ -57,22 +59,46 @@ def _figure(
     return AcceptanceFigure(speculator.fingerprint, "alpha", estimate.alpha, settings.alpha_floor, estimate.source)
 
 
+def _usable(node: NodeFacts) -> bool:
+    return node.healthy and not node.draining and not node.refusing and node.occupancy < node.limit
+
+
 def _serves(node: NodeFacts, model: str) -> bool:
     return not node.models or not model or model in node.models
 
 
+def _load(node: NodeFacts) -> float:
+    return node.occupancy / (node.ceiling if node.pool is Pool.SPECULATIVE else node.limit)
+
+
 def _candidate(
-    name: str, node: NodeFacts, policy: ThresholdPolicy, evidence: Evidence, decision: Decision, shape: RequestShape
+    name: str,
+    node: NodeFacts,
+    policy: ThresholdPolicy,
+    evidence: Evidence,
+    decision: Decision,
+    shape: RequestShape,
+    passed_over: float,
 ) -> Candidate:
-    limit = node.ceiling if node.pool is Pool.SPECULATIVE else node.limit
+    """``passed_over``: up to this load, an open node of the chosen pool was passed over for affinity; below 0, none."""
     chosen = name == decision.node
-    reason = decision.reason if chosen else _refusal(node, policy, evidence, decision, shape)
-    return Candidate(name, node.pool, chosen, reason, node.occupancy, node.occupancy / limit)
+    load = _load(node)
+    if chosen:
+        reason: Reason | None = decision.reason
+    elif decision.intended is not None and decision.intended.node == name:
+        reason = Reason.OBSERVE
+    else:
+        reason = _refusal(node, policy, evidence, decision, shape)
+        if reason is None and node.pool is decision.pool and load <= passed_over:
+            reason = Reason.AFFINITY
+    return Candidate(name, node.pool, chosen, reason, node.occupancy, load)
 
 
 def _refusal(
     node: NodeFacts, policy: ThresholdPolicy, evidence: Evidence, decision: Decision, shape: RequestShape
 ) -> Reason | None:
+    if shape.previous_response is not None and _usable(node):
+        return Reason.AFFINITY  # what it refers to is held by one node, whatever models and loads the others have
     if not _serves(node, shape.model):
         return Reason.WRONG_MODEL
     if not node.healthy or node.draining:
@@ -80,7 +106,8 @@ def _refusal(
     if not node.models:
         return Reason.STALE  # it answers, and has never said anything that can be read
     if not decision.node and policy.settings.fallback:
-        return Reason.FULL  # any usable node would have been taken, whatever else speaks against it
+        # Any usable node would have been taken, whatever else speaks against it.
+        return Reason.REJECTED_FEATURE if policy.rejects(shape, node.speculator, node.engine) else Reason.FULL
     if shape.pinned_pool is not None and shape.pinned_pool is not node.pool:
         return Reason.PINNED
     if decision.reason is Reason.HOLDBACK and node.pool is Pool.SPECULATIVE:

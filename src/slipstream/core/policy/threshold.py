@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from slipstream.core.acceptance import AcceptanceEstimate
+from slipstream.core.affinity import Affinity
 from slipstream.core.errors import AllFull, NothingUsable, UnknownModel
 from slipstream.core.load_index import LoadIndex
 from slipstream.core.node import Speculator, SpeculatorKind
@@ -58,7 +59,8 @@ class ThresholdSettings:
     what n-gram speculators must exceed. ``gain_floor``: predicted speedup that must be exceeded where a profile can
     predict it. ``short_output_tokens``: answers under this are short. ``holdback``: share of eligible requests sent
     standard, 0..1. ``fallback``: whether a request may go to any usable node when no standard node is.
-    ``rejected_features(engine)``: request fields that engine refuses while it speculates.
+    ``observe``: decide, but steer by least load only. ``rejected_features(engine)``: request fields that engine refuses
+    while it speculates.
     """
 
     alpha_floor: float = 0.6
@@ -67,19 +69,27 @@ class ThresholdSettings:
     short_output_tokens: int = 64
     holdback: float = 0.0
     fallback: bool = True
+    observe: bool = False
     probing: ProbingSettings = field(default_factory=ProbingSettings)
     rejected_features: Callable[[str | None], frozenset[str]] = lambda _engine: frozenset()
 
 
 class ThresholdPolicy:
-    """The same object decides in the gateway and in the simulator. Its only state is which categories are being
-    probed.
+    """The same object decides in the gateway and in the simulator. Its only state is which categories are being probed
+    and, unless ``affinity`` is ``None``, which node holds what.
     """
 
-    def __init__(self, settings: ThresholdSettings, evidence: Evidence, gain: Gain | None = None) -> None:
+    def __init__(
+        self,
+        settings: ThresholdSettings,
+        evidence: Evidence,
+        gain: Gain | None = None,
+        affinity: Affinity | None = None,
+    ) -> None:
         self.settings = settings
         self._evidence = evidence
         self.gain = gain
+        self.affinity = affinity
         self._probing = Probing(settings.probing)
 
     def decide(
@@ -87,44 +97,75 @@ class ThresholdPolicy:
     ) -> Decision:
         """Choose a node for a request.
 
-        ``draw`` is one uniform number in [0, 1): it decides the holdback and every tie. ``avoid`` names nodes already
-        tried. Raises ``UnknownModel``, ``AllFull`` or ``NothingUsable``.
+        ``draw`` is one uniform number in [0, 1): it decides every tie, and the holdback of a request that belongs to no
+        conversation. ``avoid`` names nodes already tried. Raises ``UnknownModel``, ``AllFull`` or ``NothingUsable``.
         """
         serving = fleet.serving(shape.model)
         if serving is None:
             raise nobody_serves(shape.model, fleet.unheard())
         speculative, standard = serving
-        chosen: NodeState | None = None
+        chosen, reason, by_affinity = self._steer(speculative, standard, shape, now, draw, avoid)
+        intended: Decision | None = None
+        if self.settings.observe:
+            if chosen is not None:
+                intended = Decision(chosen.name, chosen.pool, reason, fleet.version, draw, now)
+            chosen = least_used(self._able(speculative, standard, shape), shape.sequences, draw, avoid)
+            reason, by_affinity = Reason.OBSERVE, False
+        if chosen is None:
+            raise nothing_left(self._able(speculative, standard, shape), shape.model)
+        if self.affinity is not None and shape.cache_keys:
+            self.affinity.remember(shape.cache_keys, chosen)
+        return Decision(chosen.name, chosen.pool, reason, fleet.version, draw, now, by_affinity, intended)
+
+    def _steer(
+        self,
+        speculative: tuple[ReplicaGroup, ...],
+        standard: tuple[ReplicaGroup, ...],
+        shape: RequestShape,
+        now: float,
+        draw: float,
+        avoid: Collection[str],
+    ) -> tuple[NodeState | None, Reason, bool]:
+        """The node by the rules (``None`` when none has room), why, and whether affinity preferred it."""
+        settings = self.settings
+        sequences = shape.sequences
+        least: NodeState | None = None
+        groups = standard
         if shape.pinned_pool is not None:
             reason = Reason.PINNED
-            pinned_to = speculative if shape.pinned_pool is Pool.SPECULATIVE else standard
-            chosen = least_loaded(pinned_to, shape.sequences, draw, avoid)
+            if shape.pinned_pool is Pool.SPECULATIVE:
+                groups = speculative
+            least = least_loaded(groups, sequences, draw, avoid)
         else:
             reason, eligible = self._assess(speculative, shape)
             if reason is Reason.NO_SPECULATOR and speculative and not any_usable(speculative):
                 reason = closed_because(speculative)
             if reason is Reason.SPECULATIVE:
-                held_back, draw_left = split_draw(draw, self.settings.holdback)
-                chosen = least_loaded(eligible, shape.sequences, draw_left, avoid)
-                if chosen is None:
+                held_back, draw_left = is_held_back(shape.session, draw, settings.holdback)
+                least = least_loaded(eligible, sequences, draw_left, avoid)
+                if least is None:
                     reason = closed_because(eligible)
-                elif held_back:
-                    comparison = least_loaded(standard, shape.sequences, draw_left, avoid)
-                    if comparison is not None:
-                        reason, chosen = Reason.HOLDBACK, comparison
-            elif reason in _ACCEPTANCE and self._probing.due(shape.model, shape.category, now):
-                chosen = least_loaded(eligible, shape.sequences, draw, avoid)
-                if chosen is not None:
-                    reason = Reason.PROBE
+                else:
+                    comparison = least_loaded(standard, sequences, draw_left, avoid) if held_back else None
+                    if comparison is None:
+                        groups = eligible
+                    else:
+                        reason, least = Reason.HOLDBACK, comparison
+            elif reason in _ACCEPTANCE and not settings.observe and self._probing.due(shape.model, shape.category, now):
+                least = least_loaded(eligible, sequences, draw, avoid)
+                if least is not None:
+                    reason, groups = Reason.PROBE, eligible
                     self._probing.started(shape.model, shape.category, now)
-            if chosen is None:
-                chosen = least_loaded(standard, shape.sequences, draw, avoid)
-        if chosen is None and self.settings.fallback:
-            chosen = fallback_node(speculative + standard, shape.sequences, draw, avoid)
-            reason = Reason.FALLBACK
-        if chosen is None:
-            raise nothing_left(speculative + standard, shape.model)
-        return Decision(chosen.name, chosen.pool, reason, fleet.version, draw, now)
+            if least is None:
+                least = least_loaded(standard, sequences, draw, avoid)
+        if least is None:
+            if settings.fallback:
+                least = fallback_node(self._able(speculative, standard, shape), sequences, draw, avoid)
+            return least, Reason.FALLBACK, False
+        if self.affinity is None or not shape.cache_keys:
+            return least, reason, False
+        chosen = self.affinity.choose(shape.cache_keys, least, groups, sequences, avoid)
+        return chosen, reason, chosen is not least
 
     def finished(self, decision: Decision, shape: RequestShape) -> None:
         """A request that this policy placed has ended."""
@@ -139,10 +180,12 @@ class ThresholdPolicy:
         Acceptance comes last: a request that fails it has met every other condition, so it can serve as a probe.
         """
         settings = self.settings
-        if shape.features and not shape.features.isdisjoint(settings.rejected_features(engine)):
+        if shape.features and self.rejects(shape, speculator, engine):
             return Reason.REJECTED_FEATURE
         if shape.traffic_class is TrafficClass.BULK:
             return Reason.BULK
+        if not shape.decodes:
+            return Reason.SHORT_OUTPUT
         if is_short(shape.output_limit, evidence.median_output_tokens(shape.category), settings.short_output_tokens):
             return Reason.SHORT_OUTPUT
         if not self._accepted(evidence.estimate(shape.model, speculator, shape.category), speculator):
@@ -156,6 +199,25 @@ class ThresholdPolicy:
         estimate = evidence.estimate(shape.model, speculator, shape.category)
         predicted = self.gain(shape.model, speculator, estimate, occupancy)
         return predicted is not None and predicted <= self.settings.gain_floor
+
+    def rejects(self, shape: RequestShape, speculator: Speculator | None, engine: str | None) -> bool:
+        """Whether a node with this speculator and engine refuses a field of the request."""
+        return (
+            bool(shape.features)
+            and speculator is not None
+            and not shape.features.isdisjoint(self.settings.rejected_features(engine))
+        )
+
+    def _able(
+        self, speculative: tuple[ReplicaGroup, ...], standard: tuple[ReplicaGroup, ...], shape: RequestShape
+    ) -> tuple[ReplicaGroup, ...]:
+        """All groups but those that refuse a field of the request; all, when that leaves none: then the engine can say
+        what is wrong.
+        """
+        if not shape.features:
+            return speculative + standard
+        able = tuple(group for group in speculative if not self.rejects(shape, group.speculator, group.engine))
+        return able + standard or speculative
 
     def _accepted(self, estimate: AcceptanceEstimate, speculator: Speculator) -> bool:
         if speculator.kind is SpeculatorKind.NGRAM:
@@ -199,6 +261,9 @@ _RANK = {
         )
     )
 }
+SESSIONS = 2.0**64
+"""How many numbers of conversations there are."""
+
 _ACCEPTANCE = frozenset({Reason.BELOW_FLOOR, Reason.BELOW_GAIN})
 
 
@@ -207,6 +272,17 @@ def split_draw(draw: float, share: float) -> tuple[bool, float]:
     if draw < share:
         return True, draw / share
     return False, (draw - share) / (1.0 - share)
+
+
+def is_held_back(session: int | None, draw: float, share: float) -> tuple[bool, float]:
+    """Whether a request is among the ``share`` held back, and a draw that is left for ties.
+
+    A conversation is held back or not as a whole: its number decides, so that it does not change sides from turn to
+    turn.
+    """
+    if session is None:
+        return split_draw(draw, share)
+    return session < share * SESSIONS, draw
 
 
 def is_short(output_limit: int | None, median_output_tokens: int | None, short_output_tokens: int) -> bool:
@@ -252,6 +328,43 @@ def fallback_node(
         if chosen is not None:
             return chosen
     return None
+
+
+def least_used(
+    groups: tuple[ReplicaGroup, ...], sequences: int, draw: float, avoid: Collection[str] = ()
+) -> NodeState | None:
+    """The usable node with the least of its limit in use, whatever its pool, ceiling or speculator; those of which
+    nothing recent is known after all others.
+    """
+    lowest = (True, float("inf"))
+    tied: list[NodeState] = []
+    for group in groups:
+        for index in (group.open, group.spare):
+            least = index.least()
+            if least is None:
+                continue
+            use = _use(least[1][0])
+            if use < lowest:
+                lowest, tied = use, least[1]
+            elif use == lowest:
+                tied = tied + least[1]
+    if not tied:
+        return None
+    chosen = tied[int(draw * len(tied))]
+    if chosen.fits(sequences) and chosen.name not in avoid:
+        return chosen
+    nodes = [
+        node
+        for group in groups
+        for index in (group.open, group.spare)
+        for node in index
+        if node.fits(sequences) and node.name not in avoid
+    ]
+    return min(nodes, key=_use) if nodes else None
+
+
+def _use(node: NodeState) -> tuple[bool, float]:
+    return not node.fresh, node.occupancy / node.limit
 
 
 def _tied(indexes: list[LoadIndex[NodeState]]) -> list[NodeState]:

@@ -1,0 +1,106 @@
+"""Requests for which no node has room now: they wait here, and are placed one by one as room comes free."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Final, Protocol
+
+from slipstream.core.errors import NothingUsable, SlipstreamError
+from slipstream.core.request import RequestShape, TrafficClass
+from slipstream.core.request_queue import RequestQueue, Ticket
+
+__all__ = ["WaitObserver", "Waiter", "Waiting"]
+
+_BEAT_S: Final = 0.05
+"""While anyone waits, so often is looked for room that came without a word (a report, a node that is back), and for
+those who have waited long enough."""
+
+
+class Waiter(Protocol):
+    """A request that waits."""
+
+    def resume(self) -> bool:
+        """Try to go on; ``False`` when there is still no room."""
+
+    def give_up(self) -> None:
+        """It has waited as long as it may: a last try, or an answer that says no."""
+
+    def fail(self, error: SlipstreamError) -> None:
+        """Answer with an error."""
+
+
+class WaitObserver(Protocol):
+    """Who counts waits."""
+
+    def waited(self, traffic_class: TrafficClass, seconds: float, *, served: bool) -> None:
+        """A request waited so long; ``served``: until it was placed, and not in vain."""
+
+
+class Waiting:
+    """The queue at work on the event loop. ``clock`` is in seconds, the one by which tickets are dated."""
+
+    def __init__(self, queue: RequestQueue[Waiter], clock: Callable[[], float], observer: WaitObserver) -> None:
+        self._queue = queue
+        self._clock = clock
+        self._observer = observer
+        self._beat: asyncio.TimerHandle | None = None
+        self._serving: asyncio.Handle | None = None
+        self._closed = False
+
+    @property
+    def lengths(self) -> dict[TrafficClass, int]:
+        """How many wait, by class."""
+        return self._queue.lengths
+
+    def join(self, waiter: Waiter, shape: RequestShape, now: float, since: float | None) -> Ticket[Waiter] | None:
+        """Let a request wait; ``None`` when it may not. ``since``: when it began to, if it has waited before.
+
+        A request that only one node can serve waits beside its model's lane: others need not wait for that node.
+        """
+        if self._closed:
+            return None
+        lane = shape.model if shape.previous_response is None else f"\0{shape.previous_response}"
+        ticket = self._queue.join(waiter, lane, shape.traffic_class, now, since)
+        if ticket is not None and self._beat is None:
+            self._beat = asyncio.get_running_loop().call_later(_BEAT_S, self._on_beat)
+        return ticket
+
+    def leave(self, ticket: Ticket[Waiter]) -> None:
+        """The request's client is gone."""
+        self._queue.leave(ticket)
+
+    def freed(self) -> None:
+        """A node has ended a request, so there may be room. Who is next is tried when the loop has a moment."""
+        if self._serving is None and len(self._queue):
+            self._serving = asyncio.get_running_loop().call_soon(self._serve)
+
+    def close(self) -> None:
+        """Send everyone away and let nobody wait any more."""
+        self._closed = True
+        if self._beat is not None:
+            self._beat.cancel()
+            self._beat = None
+        for ticket in self._queue.clear():
+            ticket.owner.fail(NothingUsable("The gateway is closing; the request had not been given to a node."))
+
+    def _on_beat(self) -> None:
+        now = self._clock()
+        for ticket in self._queue.expire(now):
+            self._observer.waited(ticket.traffic_class, now - ticket.since, served=False)
+            ticket.owner.give_up()
+        self._serve()
+        more = len(self._queue) > 0
+        self._beat = asyncio.get_running_loop().call_later(_BEAT_S, self._on_beat) if more else None
+
+    def _serve(self) -> None:
+        """In each lane try who is next, and whoever follows only if that went on."""
+        self._serving = None
+        queue = self._queue
+        for lane in queue.lanes():
+            for _ in range(len(queue)):
+                ticket = queue.head(lane)
+                if ticket is None or not ticket.owner.resume():
+                    break
+                queue.leave(ticket)
+                self._observer.waited(ticket.traffic_class, self._clock() - ticket.since, served=True)
