@@ -8,15 +8,17 @@ __all__ = ["Ledger"]
 class Ledger:
     """Sequences that this gateway has on one node.
 
-    ``sequences`` is exact at every moment. ``peak_since`` answers for the past, because an engine's report describes
-    some moment between asking and receiving. ``category_seconds`` collects sequence-seconds by category, for engines
-    whose responses say nothing of speculation: a window's counters are attributed by these shares.
+    ``sequences`` is exact at every moment, and ``admitted`` counts all that there ever were. ``peak_since`` answers for
+    the past, because an engine's report describes some moment between asking and receiving. ``category_seconds``
+    collects sequence-seconds by category, for engines whose responses say nothing of speculation: a window's counters
+    are attributed by these shares.
     """
 
-    __slots__ = ("_categories", "_integrated_at", "_past", "_seconds", "sequences")
+    __slots__ = ("_categories", "_integrated_at", "_past", "_seconds", "admitted", "sequences")
 
     def __init__(self) -> None:
         self.sequences = 0
+        self.admitted = 0
         # (moment until which the value held, value); later entries are always lower, so the list is no longer than the
         # highest value and its first entry after a moment is the maximum since then.
         self._past: list[tuple[float, int]] = []
@@ -28,6 +30,7 @@ class Ledger:
         """Book ``sequences`` (at least 1) that are about to be sent."""
         self._integrate(now)
         self._categories[category] = self._categories.get(category, 0) + sequences
+        self.admitted += sequences
         self._set(self.sequences + sequences, now)
 
     def release(self, sequences: int, category: str, now: float) -> None:
