@@ -5,40 +5,46 @@ from __future__ import annotations
 import asyncio
 import os
 import random
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from pathlib import Path
 from time import monotonic
+from typing import Any
 
 from slipstream import __version__
 from slipstream.admin import Admin, serve_admin
-from slipstream.config import FleetConfig, category_rules, node_specs, prior_alphas
+from slipstream.config import FleetConfig
+from slipstream.config.difference import differences
+from slipstream.config.sources import files_of
+from slipstream.control.addresses import addresses_of
+from slipstream.control.discovery import Discovery
+from slipstream.control.keep_running import keep_running
 from slipstream.control.lag import LoopLag
-from slipstream.control.poller import Timing
+from slipstream.control.membership import Membership
+from slipstream.control.reload import Reloader
 from slipstream.control.supervisor import Supervisor
-from slipstream.core.acceptance import AcceptanceBook, AcceptancePrior
-from slipstream.core.category import Categorizer
-from slipstream.core.category_rules import DEFAULT_RULES
+from slipstream.core.acceptance import AcceptanceBook
 from slipstream.core.dispatch import Dispatcher
 from slipstream.core.errors import SlipstreamError
 from slipstream.core.evidence import CategoryEvidence
 from slipstream.core.fleet import Fleet
 from slipstream.core.node import NodeSpec
-from slipstream.core.policy import ProbingSettings, ThresholdPolicy, ThresholdSettings
+from slipstream.core.policy import ThresholdPolicy
 from slipstream.core.request import Pool
 from slipstream.embedded import EmbeddedNode
 from slipstream.embedded.speculator import SpeculatorChoice
-from slipstream.engines.catalogue import ENGINES, gauge_lag_s, read_statistics
+from slipstream.engines.catalogue import gauge_lag_s, read_statistics
 from slipstream.engines.scrape import Scraper
-from slipstream.gateway.limits import Limits
-from slipstream.gateway.ports import Ports, Reader
-from slipstream.gateway.reading import RequestReader
+from slipstream.gateway.ports import Ports
 from slipstream.gateway.server import Gateway
+from slipstream.settings import Settings, acceptance_prior, read_settings, settings_of, threshold_settings
 from slipstream.telemetry.collector import FleetCollector
 from slipstream.telemetry.instruments import Instruments
+from slipstream.telemetry.logs import configure_logs
+from slipstream.telemetry.metric import CONFIG_RELOADS, Reading
+from slipstream.telemetry.reloads import Reloads
 
-__all__ = ["CanNotListen", "NotReady", "Service", "build_dispatcher", "embedded_config", "reader_of", "running"]
-
-CLOSE_GRACE_S = 30.0
+__all__ = ["CanNotListen", "NotReady", "Service", "build_dispatcher", "embedded_config", "running"]
 
 
 class NotReady(SlipstreamError):
@@ -50,16 +56,108 @@ class CanNotListen(SlipstreamError):
 
 
 class Service:
-    """A running gateway with its control loop and admin API."""
+    """A running gateway with its control loop and admin API.
 
-    def __init__(
-        self, config: FleetConfig, dispatcher: Dispatcher, instruments: Instruments, gateway_url: str, admin_url: str
-    ) -> None:
-        self.config = config
+    What a configuration decides reaches each part through ``apply``, at the start and at each reload.
+    """
+
+    def __init__(self, settings: Settings, dispatcher: Dispatcher) -> None:
+        self.settings = settings
         self.dispatcher = dispatcher
-        self.instruments = instruments
-        self.gateway_url = gateway_url
-        self.admin_url = admin_url
+        self.instruments = Instruments()
+        self.reloads = Reloads()
+        self.lag = LoopLag(clock=monotonic)
+        self.collector = FleetCollector(
+            dispatcher,
+            self.instruments,
+            tuple(settings.config.categories),
+            monotonic,
+            self._worst_lag_s,
+            [Reading(CONFIG_RELOADS, self.reloads.samples)],
+        )
+        self.gateway = Gateway(self._ports(settings), settings.limits)
+        self.supervisor = Supervisor(
+            dispatcher, lambda node: Scraper(node.url, node.api_key), settings.timing, clock=monotonic
+        )
+        self.membership = Membership(dispatcher, self.supervisor, clock=monotonic, forgotten=self.gateway.forget)
+        self.discovery = Discovery(self.membership.set, addresses_of)
+        self._reloader: Reloader[Settings] | None = None
+        self._reloading: set[asyncio.Task[Any]] = set()
+        self.gateway_url = ""
+        self.admin_url = ""
+
+    @property
+    def config(self) -> FleetConfig:
+        """The configuration in use."""
+        return self.settings.config
+
+    def apply(self, settings: Settings) -> tuple[str, ...]:
+        """Go on by other settings, in one step: nothing is awaited, and nothing can fail. Returns what differs, in
+        words. Running requests keep what they began with; evidence, books and decisions stay.
+        """
+        before, self.settings = self.settings, settings
+        config = settings.config
+        self.dispatcher.configure(
+            settings.policy,
+            settings.prior,
+            half_life=config.routing.evidence_half_life_s,
+            stale_after_s=config.control.stale_after_s,
+            hysteresis=config.pools.speculative.hysteresis,
+            now=monotonic(),
+        )
+        self.gateway.configure(self._ports(settings), settings.limits)
+        self.collector.categories = tuple(config.categories)
+        self.supervisor.configure(settings.timing, [node.spec for node in self.dispatcher.fleet.nodes()])
+        self.discovery.configure(settings.nodes, settings.templates, config.discovery.resolve_interval_s)
+        if config.log != before.config.log:
+            configure_logs(config.log.level, config.log.format)
+        return differences(before.config, config)
+
+    def watch(self, path: Path) -> None:
+        """Begin to read ``path`` again when it or a file that it names changes."""
+        self._reloader = Reloader(
+            str(path),
+            lambda: read_settings(path, self.config),
+            self.apply,
+            lambda settings: settings.files,
+            settings=self.settings,
+            reloads=self.reloads,
+            clock=monotonic,
+        )
+        self._begin(keep_running("watch files", self._reloader.watch))
+
+    def reload(self, cause: str) -> None:
+        """Begin to read the configuration again. Does nothing for a service that has no file."""
+        if self._reloader is not None:
+            self._begin(self._reloader.reload(cause))
+
+    def _begin(self, work: Coroutine[Any, Any, Any]) -> None:
+        task = asyncio.create_task(work)
+        self._reloading.add(task)
+        task.add_done_callback(self._reloading.discard)
+
+    async def stop_reloading(self) -> None:
+        """Settings stay as they are from now on."""
+        self._reloader = None
+        await _ended(*self._reloading)
+
+    async def close_gateway(self) -> None:
+        """Let running requests end, for as long as the configuration in use gives them."""
+        await self.gateway.close(self.config.gateway.grace_s)
+
+    def _ports(self, settings: Settings) -> Ports:
+        return Ports(
+            dispatcher=self.dispatcher,
+            fleet=self.dispatcher.fleet,
+            reader=settings.reader,
+            read_statistics=read_statistics,
+            observer=self.instruments,
+            default_category=settings.config.default_category,
+            clock=monotonic,
+        )
+
+    def _worst_lag_s(self) -> float | None:
+        return self.lag.worst_s
 
     async def ready(self, timeout_s: float) -> None:
         """Wait until every node has reported, and the speculative ones a speculator. Raises `NotReady` with who has
@@ -75,43 +173,16 @@ class Service:
 
 def build_dispatcher(config: FleetConfig, specs: Sequence[NodeSpec], draw: Callable[[], float]) -> Dispatcher:
     """Fleet, evidence and policy of a configuration. ``draw`` returns uniform numbers in [0, 1)."""
-    speculative, routing = config.pools.speculative, config.routing
     fleet = Fleet(
         specs,
         monotonic(),
         stale_after_s=config.control.stale_after_s,
-        hysteresis=speculative.hysteresis,
+        hysteresis=config.pools.speculative.hysteresis,
         gauge_lag_s=gauge_lag_s,
     )
-    prior = AcceptancePrior(
-        prior_alphas(config),
-        alpha_floor=speculative.alpha_floor,
-        tokens_per_step_floor=speculative.tokens_per_step_floor,
-    )
-    evidence = CategoryEvidence(AcceptanceBook(prior, half_life=routing.evidence_half_life_s))
-    settings = ThresholdSettings(
-        alpha_floor=speculative.alpha_floor,
-        tokens_per_step_floor=speculative.tokens_per_step_floor,
-        short_output_tokens=speculative.short_output_tokens,
-        holdback=routing.holdback,
-        fallback=routing.fallback,
-        probing=ProbingSettings(routing.probe_share, routing.probe_interval_s),
-        rejected_features=_rejected_features,
-    )
-    return Dispatcher(fleet, evidence, ThresholdPolicy(settings, evidence), draw)
-
-
-def reader_of(config: FleetConfig) -> Reader:
-    """From a request's bytes to its shape, by the configured categories, rules and pins."""
-    categorizer = Categorizer((*category_rules(config), *DEFAULT_RULES), config.default_category)
-    categories = frozenset(config.categories)
-    return RequestReader(
-        categorizer,
-        categories,
-        config.routing.pins,
-        trusting=config.trust_category_header,
-        trusting_class=config.trust_class_header,
-    ).read
+    book = AcceptanceBook(acceptance_prior(config), half_life=config.routing.evidence_half_life_s)
+    evidence = CategoryEvidence(book)
+    return Dispatcher(fleet, evidence, ThresholdPolicy(threshold_settings(config), evidence), draw)
 
 
 def embedded_config(
@@ -137,44 +208,39 @@ def _embedded_section(node: EmbeddedNode) -> dict[str, object]:
 
 
 @asynccontextmanager
-async def running(config: FleetConfig) -> AsyncIterator[Service]:
+async def running(config: FleetConfig, path: Path | None = None) -> AsyncIterator[Service]:
     """Gateway, control loop and admin of a configuration, for as long as the context lasts.
 
-    Nothing is started unless both listeners can be bound; raises ``CanNotListen`` when one can not. At the end the
-    gateway closes first: while running requests finish, nodes are polled and operators can look.
+    ``path`` is the file that ``config`` was read from; when it changes, it is read again. Nothing is started unless
+    both listeners can be bound; raises ``CanNotListen`` when one can not. At the end the gateway closes first: while
+    running requests finish, nodes are polled and operators can look.
     """
-    specs = node_specs(config)
-    dispatcher = build_dispatcher(config, specs, random.Random().random)
-    instruments = Instruments()
-    lag = LoopLag(clock=monotonic)
-    collector = FleetCollector(dispatcher, instruments, tuple(config.categories), monotonic, lambda: lag.worst_s)
-    gateway = Gateway(
-        Ports(
-            dispatcher=dispatcher,
-            fleet=dispatcher.fleet,
-            reader=reader_of(config),
-            read_statistics=read_statistics,
-            observer=instruments,
-            default_category=config.default_category,
-            clock=monotonic,
-        ),
-        _limits(config),
-    )
+    settings = settings_of(config, () if path is None else files_of(path, config))
+    service = Service(settings, build_dispatcher(config, (), random.Random().random))
     async with AsyncExitStack() as stack:
         with _binding("gateway", config.gateway.listen):
-            host, port = await gateway.listen(*config.gateway.address)
-        stack.push_async_callback(gateway.close, 0.0)
-        admin = Admin(dispatcher, collector, monotonic, version=__version__)
+            host, port = await service.gateway.listen(*config.gateway.address)
+        stack.push_async_callback(service.gateway.close, 0.0)
+        service.gateway_url = f"http://{_shown(host)}:{port}"
+        admin = Admin(service.dispatcher, service.collector, monotonic, __version__, reloads=service.reloads)
         with _binding("admin", config.admin.listen):
-            admin_url = await stack.enter_async_context(serve_admin(admin, *config.admin.address))
-        timing = Timing(interval_s=config.control.poll_interval_s, timeout_s=config.control.poll_timeout_s)
-        supervisor = Supervisor(dispatcher, lambda node: Scraper(node.url, node.api_key), timing, clock=monotonic)
-        supervisor.start(specs)
-        stack.push_async_callback(supervisor.stop)
-        measuring = asyncio.create_task(lag.run(), name="loop lag")
-        stack.callback(measuring.cancel)
-        stack.push_async_callback(gateway.close, CLOSE_GRACE_S)
-        yield Service(config, dispatcher, instruments, f"http://{_shown(host)}:{port}", admin_url)
+            service.admin_url = await stack.enter_async_context(serve_admin(admin, *config.admin.address))
+        stack.push_async_callback(service.supervisor.stop)
+        stack.push_async_callback(service.discovery.stop)
+        service.discovery.configure(settings.nodes, settings.templates, config.discovery.resolve_interval_s)
+        for name, run in (("forget nodes", service.membership.run), ("loop lag", service.lag.run)):
+            stack.push_async_callback(_ended, asyncio.create_task(keep_running(name, run), name=name))
+        stack.push_async_callback(service.close_gateway)
+        if path is not None:
+            stack.push_async_callback(service.stop_reloading)
+            service.watch(path)
+        yield service
+
+
+async def _ended(*tasks: asyncio.Task[Any]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 @contextmanager
@@ -185,25 +251,6 @@ def _binding(part: str, listen: str) -> Iterator[None]:
         # The text of event loops wraps the system's own, which says what a person has to know.
         reason = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror
         raise CanNotListen(f"can not listen on {listen} ({part}): {reason}") from error
-
-
-def _limits(config: FleetConfig) -> Limits:
-    gateway, timeouts = config.gateway, config.gateway.timeouts
-    return Limits(
-        max_body_bytes=gateway.max_body_bytes,
-        max_header_bytes=gateway.max_header_bytes,
-        connect_s=timeouts.connect_s,
-        first_byte_streamed_s=timeouts.first_byte_streamed_s,
-        first_byte_unstreamed_s=timeouts.first_byte_unstreamed_s,
-        idle_s=timeouts.idle_s,
-        write_s=timeouts.write_s,
-        retries=gateway.retries,
-    )
-
-
-def _rejected_features(engine: str | None) -> frozenset[str]:
-    known = None if engine is None else ENGINES.get(engine)
-    return frozenset() if known is None else known.rejects_when_speculating
 
 
 def _shown(host: str) -> str:

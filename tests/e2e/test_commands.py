@@ -147,7 +147,7 @@ async def test_up_with_a_model_that_is_not_there_is_one_line() -> None:
     assert (status, output, errors) == (1, "", "There is no model file at /nonexistent.\n")
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 async def test_serve_finishes_a_running_answer_when_told_to_stop(number: signal.Signals, tmp_path: Path) -> None:
     async with vllm_like() as node:
         path = write_config(tmp_path / "fleet.yaml", node.url)

@@ -15,10 +15,11 @@ from aiohttp import web
 
 from slipstream.admin.auth import token_required
 from slipstream.admin.query import read_query
-from slipstream.admin.view import advice_view, attempt_view, decision_view, fleet_view
+from slipstream.admin.view import advice_view, attempt_view, config_view, decision_view, fleet_view
 from slipstream.core.advice import advise
 from slipstream.core.dispatch import Dispatcher
 from slipstream.telemetry import CONTENT_TYPE, FleetCollector, render
+from slipstream.telemetry.reloads import Reloads
 
 __all__ = ["Admin", "serve_admin"]
 
@@ -38,6 +39,7 @@ class Admin:
     clock: Callable[[], float]
     version: str
     token: str | None = field(default=None, repr=False)
+    reloads: Reloads = field(default_factory=Reloads)
 
     def application(self) -> web.Application:
         """The routes, ready to be served."""
@@ -58,7 +60,8 @@ class Admin:
 
     async def _fleet(self, _request: web.Request) -> web.Response:
         snapshot = self.collector.snapshot()
-        return _json(fleet_view(snapshot.nodes, snapshot.categories, blind=snapshot.blind))
+        fleet = fleet_view(snapshot.nodes, snapshot.categories, blind=snapshot.blind)
+        return _json(fleet | {"config": config_view(self.reloads, self.clock())})
 
     async def _decisions(self, request: web.Request) -> web.Response:
         try:

@@ -10,8 +10,9 @@ from slipstream.core.advice import Advice
 from slipstream.core.dispatch import Placement, Refusal
 from slipstream.core.policy import AcceptanceFigure, Candidate
 from slipstream.core.summary import CategorySummary, NodeSummary
+from slipstream.telemetry.reloads import Reloads
 
-__all__ = ["advice_view", "attempt_view", "decision_view", "fleet_view"]
+__all__ = ["advice_view", "attempt_view", "config_view", "decision_view", "fleet_view"]
 
 Json = dict[str, Any]
 
@@ -23,6 +24,13 @@ def fleet_view(nodes: Iterable[NodeSummary], categories: Iterable[CategorySummar
         "nodes": [_node(node) for node in nodes],
         "categories": [_category(category) for category in categories],
     }
+
+
+def config_view(reloads: Reloads, now: float) -> Json:
+    """How often the configuration was read again, and what came of it last; ``None`` when it was not."""
+    last = reloads.last
+    shown = None if last is None else {"result": last.result, "age_s": now - last.at, "sentences": last.sentences}
+    return {"reloads": dict(reloads.counts), "last": shown}
 
 
 def _node(node: NodeSummary) -> Json:

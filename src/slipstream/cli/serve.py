@@ -33,20 +33,21 @@ def serve(
     configure_logs(loaded.log.level, loaded.log.format)
     allow_many_connections()
     try:
-        uvloop.run(_serve(loaded))
+        uvloop.run(_serve(loaded, config))
     except CanNotListen as error:
         typer.echo(error, err=True)
         raise typer.Exit(1) from None
 
 
-async def _serve(config: FleetConfig) -> None:
-    async with running(config) as service:
-        with stop_signals() as told:
-            _announce(service)
+async def _serve(config: FleetConfig, path: Path) -> None:
+    async with running(config, path) as service:
+        with stop_signals(reload=lambda: service.reload("SIGHUP")) as told:
+            _announce(service, path)
             await told.wait()
         typer.echo("stopping: no new requests, running ones may finish", err=True)
 
 
-def _announce(service: Service) -> None:
+def _announce(service: Service, path: Path) -> None:
     nodes = len(service.config.nodes)
     typer.echo(f"gateway on {service.gateway_url}, admin on {service.admin_url}, {nodes} node{'s' * (nodes != 1)}")
+    typer.echo(f"{path} is read again when it changes, and on SIGHUP")

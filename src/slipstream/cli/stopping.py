@@ -1,36 +1,56 @@
-"""How commands that serve are told to stop."""
+"""How commands that serve are told to stop, and to read their configuration again."""
 
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 __all__ = ["stop_signals"]
 
-NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-
 
 @contextmanager
-def stop_signals() -> Iterator[asyncio.Event]:
+def stop_signals(reload: Callable[[], None] | None = None) -> Iterator[asyncio.Event]:
     """An event that SIGINT (Ctrl-C), SIGTERM or SIGHUP (the terminal is gone) sets; a second one ends the process.
 
-    To be entered before the command says that it is ready: whoever reads that may send a signal in the same moment.
+    With ``reload``, SIGHUP calls that: only where the command has lost the terminal that it had does it stop then, and
+    once it is to stop, SIGHUP does nothing. To be entered before the command says that it is ready: whoever reads that
+    may send a signal in the same moment.
     """
     loop, told = asyncio.get_running_loop(), asyncio.Event()
+    had_terminal = _has_terminal()
 
     def stop() -> None:
         told.set()
         leave()
 
-    def leave() -> None:
-        for number in NUMBERS:
-            loop.remove_signal_handler(number)
+    def hang_up() -> None:
+        if reload is None or (had_terminal and not _has_terminal()):
+            stop()
+        else:
+            reload()
 
-    for number in NUMBERS:
+    def leave() -> None:
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            loop.remove_signal_handler(number)
+        if reload is not None:
+            signal.signal(signal.SIGHUP, signal.SIG_IGN)
+
+    for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop)
+    loop.add_signal_handler(signal.SIGHUP, hang_up)
     try:
         yield told
     finally:
         leave()
+
+
+def _has_terminal() -> bool:
+    """Whether the process can still talk to the terminal that it was started in."""
+    try:
+        os.close(os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY))
+    except OSError:
+        return False
+    return True

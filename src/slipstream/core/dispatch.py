@@ -9,6 +9,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterator
 from typing import NamedTuple
 
+from slipstream.core.acceptance import AcceptancePrior
 from slipstream.core.errors import AllFull, EngineError, NothingUsable, UnknownModel
 from slipstream.core.evidence import FOREIGN, CategoryEvidence
 from slipstream.core.fleet import Fleet
@@ -21,6 +22,7 @@ from slipstream.core.policy import (
     Decision,
     Reason,
     ThresholdPolicy,
+    ThresholdSettings,
     acceptance_figures,
     candidates,
 )
@@ -96,6 +98,24 @@ class Dispatcher:
             set()
         )  # nodes whose answers say nothing of speculation: their counters are split instead
 
+    def configure(
+        self,
+        settings: ThresholdSettings,
+        prior: AcceptancePrior,
+        *,
+        half_life: float,
+        stale_after_s: float,
+        hysteresis: int,
+        now: float,
+    ) -> None:
+        """Decide by these from now on. Evidence and running requests stay, and past decisions are explained by what
+        held then.
+        """
+        version = self.fleet.advance()
+        self.policy.configure(settings, version)
+        self.evidence.configure(prior, half_life, version)
+        self.fleet.configure(now, stale_after_s=stale_after_s, hysteresis=hysteresis)
+
     # What the data plane calls
 
     def place(
@@ -164,6 +184,10 @@ class Dispatcher:
             seconds[FOREIGN] = state.foreign * delta.seconds
         evidence.attribute(state.models[0], state.speculator, name, delta, seconds, fleet.version, received_at)
 
+    def add(self, spec: NodeSpec, now: float) -> None:
+        """A node joins the fleet. Raises ``ValueError`` if its name is taken."""
+        self.fleet.add(spec, now)
+
     def remove(self, name: str) -> None:
         """A node leaves the fleet. Its running requests are settled as ever."""
         self.fleet.remove(name)
@@ -191,12 +215,13 @@ class Dispatcher:
         """Every node as the decision saw it, recomputed; ``None`` when that was too long ago."""
         decision = attempt.decision
         past = self.evidence.at(decision.fleet_version)
-        return candidates(self.fleet, self.policy, past, decision, attempt.shape)
+        return candidates(self.fleet, self.policy.as_of(decision.fleet_version), past, decision, attempt.shape)
 
     def acceptance(self, attempt: Placement | Refusal) -> list[AcceptanceFigure] | None:
         """What was known of the category's acceptance, by speculator; ``None`` when that was too long ago."""
         version = attempt.decision.fleet_version
-        return acceptance_figures(self.fleet, self.policy, self.evidence.at(version), version, attempt.shape)
+        policy = self.policy.as_of(version)
+        return acceptance_figures(self.fleet, policy, self.evidence.at(version), version, attempt.shape)
 
     def _refused(
         self,

@@ -60,6 +60,10 @@ class Gateway(Handler):
         for connection in self._connections:
             connection.configure(limits)
 
+    def forget(self, node: str) -> None:
+        """A node has left, and none of its requests runs: close what is open to it."""
+        self._upstreams.forget(node)
+
     async def listen(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> tuple[str, int]:
         """Start serving; returns the address bound (``port`` 0 picks a free one). ``tls``: as a server with its
         certificate. Raises OSError if it can not bind.

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from slipstream.telemetry.measures import Kind
 
-__all__ = ["LOST_LINES", "METRICS", "Metric", "Reading", "Samples"]
+__all__ = ["CONFIG_RELOADS", "LOST_LINES", "METRICS", "Metric", "Reading", "Samples"]
 
 Samples = Mapping[tuple[str, ...], float]
 """Values by the values of the labels; one by ``()`` where there are no labels. What is unknown is left out."""
@@ -33,5 +33,9 @@ LOST_LINES = Metric(
     Kind.COUNTER, "lost_lines", "Lines that the disk was too slow or too full for, by what they were of.", ("log",)
 )
 
-METRICS: tuple[Metric, ...] = (LOST_LINES,)
+CONFIG_RELOADS = Metric(
+    Kind.COUNTER, "config_reloads", "Times the configuration was read again, by how it went.", ("result",)
+)
+
+METRICS: tuple[Metric, ...] = (LOST_LINES, CONFIG_RELOADS)
 """All of them, in the order of the page."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from typing import Literal, NamedTuple
 
+from slipstream.telemetry.metric import Samples
+
 __all__ = ["RESULTS", "Reload", "Reloads"]
 
 Result = Literal["applied", "refused"]
@@ -27,6 +29,10 @@ class Reloads:
     def __init__(self) -> None:
         self.counts: Counter[Result] = Counter(dict.fromkeys(RESULTS, 0))
         self.last: Reload | None = None
+
+    def samples(self) -> Samples:
+        """How often each result came, for the metrics page."""
+        return {(result,): count for result, count in self.counts.items()}
 
     def add(self, reload: Reload) -> None:
         """Another attempt was made."""

@@ -38,6 +38,10 @@ class Probing:
         self._settings = settings
         self._categories: dict[tuple[str, str], _Category] = {}
 
+    def configure(self, settings: ProbingSettings) -> None:
+        """Probe by these settings from now on; what is counted and in flight stays."""
+        self._settings = settings
+
     def due(self, model: str, category: str, now: float) -> bool:
         """Count one request that failed the acceptance condition alone, and say whether it should be a probe."""
         state = self._categories.get((model, category))

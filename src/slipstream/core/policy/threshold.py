@@ -6,6 +6,7 @@ come the cases in which speculation can not pay (short outputs, bulk work, refus
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -22,6 +23,8 @@ from slipstream.core.reason import Reason
 from slipstream.core.request import Pool, RequestShape, TrafficClass
 
 __all__ = ["FleetView", "Gain", "ThresholdPolicy", "ThresholdSettings"]
+
+SETTINGS_REMEMBERED = 32
 
 Gain = Callable[[str, Speculator, AcceptanceEstimate, int], float | None]
 """Predicted speedup of (model, speculator, acceptance) at an occupancy, from a measured profile; ``None`` = no
@@ -91,6 +94,22 @@ class ThresholdPolicy:
         self.gain = gain
         self.affinity = affinity
         self._probing = Probing(settings.probing)
+        self._past: deque[tuple[int, ThresholdSettings]] = deque(maxlen=SETTINGS_REMEMBERED)
+
+    def configure(self, settings: ThresholdSettings, version: int) -> None:
+        """Decide by these settings from now on. ``version``: the fleet's, once they hold."""
+        if settings == self.settings:
+            return
+        self._past.append((version, self.settings))
+        self.settings = settings
+        self._probing.configure(settings.probing)
+
+    def as_of(self, version: int) -> ThresholdPolicy:
+        """The policy by which decisions were made when the fleet was at ``version``, to explain them by."""
+        for until, settings in self._past:
+            if version < until:
+                return ThresholdPolicy(settings, self._evidence, self.gain)
+        return self
 
     def decide(
         self, fleet: FleetView, shape: RequestShape, now: float, draw: float, avoid: Collection[str] = ()

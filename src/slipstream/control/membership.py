@@ -1,0 +1,116 @@
+"""Which nodes the fleet has: brought in line, in one step, with those it should have."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+
+import structlog
+
+from slipstream.control.supervisor import Supervisor
+from slipstream.core.dispatch import Dispatcher
+from slipstream.core.node import NodeSpec
+
+__all__ = ["Membership"]
+
+LOOK_AFTER_S = 0.1
+"""How long after its last request a node that leaves is forgotten, at most."""
+
+log = structlog.get_logger(__name__)
+
+
+class Membership:
+    """Adds, changes and removes nodes while requests run.
+
+    A node that leaves drains: it gets no new request, its running ones end, and then it is forgotten, of which
+    ``forgotten`` is told. One that stays under its name but is another (its url, pool or engine changed) is replaced at
+    once; what runs on the old one ends there. All methods belong to the thread of the event loop.
+    """
+
+    def __init__(
+        self,
+        dispatcher: Dispatcher,
+        supervisor: Supervisor,
+        *,
+        clock: Callable[[], float],
+        forgotten: Callable[[str], None],
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self._dispatcher = dispatcher
+        self._supervisor = supervisor
+        self._clock = clock
+        self._forgotten = forgotten
+        self._sleep = sleep
+        self._leaving: set[str] = set()
+        self._some_leave = asyncio.Event()
+
+    @property
+    def leaving(self) -> frozenset[str]:
+        """The nodes that are still there only until their running requests have ended."""
+        return frozenset(self._leaving)
+
+    def set(self, specs: Sequence[NodeSpec]) -> None:
+        """From now on the fleet consists of ``specs``, whose names differ. Nothing is awaited, so nothing is seen half
+        done.
+        """
+        wanted = {spec.name: spec for spec in specs}
+        for node in tuple(self._dispatcher.fleet.nodes()):
+            spec = wanted.pop(node.name, None)
+            if spec is None:
+                self._leave(node.name)
+            else:
+                self._keep(node.spec, spec)
+        for spec in wanted.values():
+            self._dispatcher.add(spec, self._clock())
+            self._supervisor.add(spec)
+            log.info("node.added", node=spec.name, url=spec.url, pool=spec.pool)
+        self._forget_drained()
+
+    async def run(self) -> None:
+        """Forget nodes once they have drained, until cancelled."""
+        while True:
+            await self._some_leave.wait()
+            await self._sleep(LOOK_AFTER_S)
+            self._forget_drained()
+
+    def _leave(self, name: str) -> None:
+        if name in self._leaving:
+            return
+        self._leaving.add(name)
+        self._some_leave.set()
+        node = self._dispatcher.fleet.node(name)
+        assert node is not None
+        self._dispatcher.fleet.drain(name, self._clock())
+        log.info("node.leaves", node=name, running_sequences=node.own)
+
+    def _keep(self, before: NodeSpec, spec: NodeSpec) -> None:
+        name, now = spec.name, self._clock()
+        returns = name in self._leaving
+        self._leaving.discard(name)
+        if (before.url, before.pool, before.engine) != (spec.url, spec.pool, spec.engine):
+            self._supervisor.remove(name)
+            self._dispatcher.remove(name)
+            self._dispatcher.add(spec, now)
+            self._supervisor.add(spec)
+            log.info("node.replaced", node=name, url=spec.url, pool=spec.pool)
+            return
+        if before != spec:
+            self._supervisor.remove(name)
+            self._dispatcher.fleet.reconfigure(spec, now)
+            self._supervisor.add(spec)
+            log.info("node.changed", node=name)
+        if returns:
+            self._dispatcher.fleet.drain(name, now, draining=False)
+            log.info("node.returns", node=name)
+
+    def _forget_drained(self) -> None:
+        for name in sorted(self._leaving):
+            node = self._dispatcher.fleet.node(name)
+            if node is None or node.own == 0:
+                self._leaving.discard(name)
+                self._supervisor.remove(name)
+                self._dispatcher.remove(name)
+                self._forgotten(name)
+                log.info("node.removed", node=name)
+        if not self._leaving:
+            self._some_leave.clear()

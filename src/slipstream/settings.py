@@ -1,0 +1,132 @@
+"""What a configuration decides, checked and made ready: what is left to do is to put it in place."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from slipstream.config import FleetConfig, category_rules, load, node_specs, node_templates, prior_alphas
+from slipstream.config.sources import files_of
+from slipstream.control.poller import Timing
+from slipstream.core.acceptance import AcceptancePrior
+from slipstream.core.category import Categorizer
+from slipstream.core.category_rules import DEFAULT_RULES
+from slipstream.core.errors import ConfigError, ConfigProblem
+from slipstream.core.node import NodeSpec
+from slipstream.core.policy import ProbingSettings, ThresholdSettings
+from slipstream.engines.catalogue import ENGINES
+from slipstream.gateway.limits import Limits
+from slipstream.gateway.ports import Reader
+from slipstream.gateway.reading import RequestReader
+
+__all__ = ["Settings", "acceptance_prior", "read_settings", "reader_of", "settings_of", "threshold_settings"]
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """One configuration, as each part of the service is given it.
+
+    ``nodes`` are those that are named, ``templates`` stand for as many nodes as their hosts have addresses. ``files``
+    are those that all this was read from.
+    """
+
+    config: FleetConfig
+    nodes: tuple[NodeSpec, ...]
+    templates: tuple[NodeSpec, ...]
+    reader: Reader
+    limits: Limits
+    policy: ThresholdSettings
+    prior: AcceptancePrior
+    timing: Timing
+    files: tuple[Path, ...] = ()
+
+
+def settings_of(config: FleetConfig, files: tuple[Path, ...] = ()) -> Settings:
+    """A configuration made ready. Raises ``ValueError`` when a key that was there at its check is there no longer."""
+    return Settings(
+        config=config,
+        nodes=node_specs(config),
+        templates=node_templates(config),
+        reader=reader_of(config),
+        limits=_limits(config),
+        policy=threshold_settings(config),
+        prior=acceptance_prior(config),
+        timing=Timing(interval_s=config.control.poll_interval_s, timeout_s=config.control.poll_timeout_s),
+        files=files,
+    )
+
+
+def read_settings(path: Path, running: FleetConfig) -> Settings:
+    """What the file at ``path`` says now, for a service that runs. Raises ``ConfigError`` when that can not be used."""
+    config = load(path)
+    problems = [
+        ConfigProblem(str(path), None, key, now, f"{was}, as at the start: listeners are moved by a restart alone")
+        for key, was, now in (
+            ("gateway.listen", running.gateway.listen, config.gateway.listen),
+            ("admin.listen", running.admin.listen, config.admin.listen),
+        )
+        if was != now
+    ]
+    if problems:
+        raise ConfigError(tuple(problems))
+    try:
+        return settings_of(config, files_of(path, config))
+    except ValueError as error:
+        problem = ConfigProblem(str(path), None, "", "a key that has gone since it was checked", str(error))
+        raise ConfigError((problem,)) from error
+
+
+def reader_of(config: FleetConfig) -> Reader:
+    """From a request's bytes to its shape, by the configured categories, rules and pins."""
+    categorizer = Categorizer((*category_rules(config), *DEFAULT_RULES), config.default_category)
+    categories = frozenset(config.categories)
+    return RequestReader(
+        categorizer,
+        categories,
+        config.routing.pins,
+        trusting=config.trust_category_header,
+        trusting_class=config.trust_class_header,
+    ).read
+
+
+def acceptance_prior(config: FleetConfig) -> AcceptancePrior:
+    """What is believed of the configured categories before they have been measured."""
+    speculative = config.pools.speculative
+    return AcceptancePrior(
+        prior_alphas(config),
+        alpha_floor=speculative.alpha_floor,
+        tokens_per_step_floor=speculative.tokens_per_step_floor,
+    )
+
+
+def threshold_settings(config: FleetConfig) -> ThresholdSettings:
+    """The conditions under which a request may speculate."""
+    speculative, routing = config.pools.speculative, config.routing
+    return ThresholdSettings(
+        alpha_floor=speculative.alpha_floor,
+        tokens_per_step_floor=speculative.tokens_per_step_floor,
+        short_output_tokens=speculative.short_output_tokens,
+        holdback=routing.holdback,
+        fallback=routing.fallback,
+        probing=ProbingSettings(routing.probe_share, routing.probe_interval_s),
+        rejected_features=_rejected_features,
+    )
+
+
+def _limits(config: FleetConfig) -> Limits:
+    gateway, timeouts = config.gateway, config.gateway.timeouts
+    return Limits(
+        max_body_bytes=gateway.max_body_bytes,
+        max_header_bytes=gateway.max_header_bytes,
+        connect_s=timeouts.connect_s,
+        first_byte_streamed_s=timeouts.first_byte_streamed_s,
+        first_byte_unstreamed_s=timeouts.first_byte_unstreamed_s,
+        idle_s=timeouts.idle_s,
+        write_s=timeouts.write_s,
+        retries=gateway.retries,
+    )
+
+
+def _rejected_features(engine: str | None) -> frozenset[str]:
+    known = None if engine is None else ENGINES.get(engine)
+    return frozenset() if known is None else known.rejects_when_speculating
