@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterator
 from typing import NamedTuple
 
 from slipstream.core.acceptance import AcceptancePrior
-from slipstream.core.errors import AllFull, EngineError, NothingUsable, UnknownModel
+from slipstream.core.errors import AllFull, EngineError, NothingUsable, ResponseNotFound, UnknownModel
 from slipstream.core.evidence import FOREIGN, CategoryEvidence
 from slipstream.core.fleet import Fleet
 from slipstream.core.node import NodeReport, NodeSpec
@@ -27,6 +27,7 @@ from slipstream.core.policy import (
     candidates,
 )
 from slipstream.core.request import Pool, RequestShape
+from slipstream.core.responses import ResponseOwners
 
 __all__ = ["DECISIONS_REMEMBERED", "Dispatcher", "Placement", "Refusal"]
 
@@ -91,6 +92,9 @@ class Dispatcher:
         """Placements by (category, pool, reason) since the start."""
         self.endings: Counter[tuple[str, Ending]] = Counter()
         """Settled placements by (category, ending) since the start."""
+        self.intended: Counter[tuple[str, Pool, Reason]] = Counter()
+        """Where policy only observes: the placements it would have made, as ``requests`` counts those made."""
+        self.responses = ResponseOwners()
         self._draw = draw
         self._placements: deque[Placement] = deque(maxlen=DECISIONS_REMEMBERED)
         self._refusals: deque[Refusal] = deque(maxlen=DECISIONS_REMEMBERED)
@@ -119,24 +123,36 @@ class Dispatcher:
     # What the data plane calls
 
     def place(
-        self, shape: RequestShape, request_id: str, now: float, avoid: Collection[str] = frozenset()
+        self,
+        shape: RequestShape,
+        request_id: str,
+        now: float,
+        avoid: Collection[str] = frozenset(),
+        may_wait: bool = False,  # noqa: FBT001, FBT002 - called per request
     ) -> Placement:
         """Choose a node that is not in ``avoid`` and book the request on it.
 
-        Raises ``UnknownModel``, ``AllFull`` or ``NothingUsable``, which is remembered. Whoever places a request settles
-        it, exactly once.
+        Raises ``UnknownModel``, ``ResponseNotFound``, ``AllFull`` or ``NothingUsable``, which is remembered; but not
+        ``AllFull`` of a request that ``may_wait`` and will be placed again. Whoever places a request settles it,
+        exactly once.
         """
         fleet = self.fleet
         fleet.expire(now)
         draw = self._draw()
         try:
-            decision = self.policy.decide(fleet, shape, now, draw, avoid)
-        except (UnknownModel, AllFull, NothingUsable) as error:
-            self._refused(shape, request_id, len(avoid) + 1, error, draw, now)
+            if shape.previous_response is None:
+                decision = self.policy.decide(fleet, shape, now, draw, avoid)
+            else:
+                decision = self._follow(shape.previous_response, shape.sequences, draw, now, avoid)
+        except (UnknownModel, ResponseNotFound, AllFull, NothingUsable) as error:
+            if not (may_wait and isinstance(error, AllFull)):
+                self._refused(shape, request_id, len(avoid) + 1, error, draw, now)
             raise
         state = fleet.admit(decision.node, shape.sequences, shape.category, now)
         placement = Placement(request_id, shape, decision, state, len(avoid) + 1)
         self.requests[shape.category, decision.pool, decision.reason] += 1
+        if decision.intended is not None:
+            self.intended[shape.category, decision.intended.pool, decision.intended.reason] += 1
         self._placements.append(placement)
         return placement
 
@@ -161,6 +177,10 @@ class Dispatcher:
             self.fleet.lost(state, now, "a connection for a request failed")
         elif outcome.ending is Ending.FULL:
             self.fleet.refused(state, now)
+
+    def remember_response(self, placement: Placement, response_id: str, now: float) -> None:
+        """The placement's node made this response, to which later requests may refer by its id."""
+        self.responses.remember(response_id, placement.state, now)
 
     # What the control loop calls
 
@@ -223,12 +243,17 @@ class Dispatcher:
         policy = self.policy.as_of(version)
         return acceptance_figures(self.fleet, policy, self.evidence.at(version), version, attempt.shape)
 
+    def _follow(self, response_id: str, sequences: int, draw: float, now: float, avoid: Collection[str]) -> Decision:
+        """To the node that holds a response, and to no other."""
+        owner = self.responses.owner(response_id, sequences, now, avoid)
+        return Decision(owner.name, owner.pool, Reason.AFFINITY, self.fleet.version, draw, now)
+
     def _refused(
         self,
         shape: RequestShape,
         request_id: str,
         attempt: int,
-        error: UnknownModel | AllFull | NothingUsable,
+        error: UnknownModel | ResponseNotFound | AllFull | NothingUsable,
         draw: float,
         now: float,
     ) -> None:

@@ -11,11 +11,13 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from types import EllipsisType
 
+from slipstream.core.circuit import CircuitState, verdict
 from slipstream.core.departures import Departure
 from slipstream.core.errors import EngineError, EngineUnreachable
 from slipstream.core.journal import Journal
 from slipstream.core.node import DEFAULT_MAX_IN_FLIGHT, NodeReport, NodeSpec, Speculator, SpeculatorKind
 from slipstream.core.node_state import NodeFacts, NodeState, ReplicaGroup, reason_closed
+from slipstream.core.outcome import Outcome
 from slipstream.core.reason import Reason
 from slipstream.core.request import Pool
 from slipstream.core.saturation import is_saturated
@@ -27,6 +29,12 @@ STALE_PENALTY = 1_000.0
 """Added to the load of a standard node whose telemetry is stale: it is used after every fresh one, by our ledger
 alone.
 """
+
+
+def _unheard(_node: NodeState) -> None:
+    """Nobody is told."""
+
+
 UNREACHABLE_POLLS = 2
 """Polls in a row without an answer before a node counts as unhealthy; one lost poll is not an outage."""
 
@@ -37,6 +45,7 @@ class Fleet:
     ``stale_after_s``: age of the last good report at which telemetry stops being fresh. ``hysteresis``: sequences below
     the ceiling at which a saturated node becomes eligible again. ``gauge_lag_s(engine)``: how far an engine's running
     gauge may lag behind what it does. ``abort_lag_s(engine)``: how long it may work on for a client that left.
+    ``circuit_changed`` is told of a node whose circuit changed its state.
     """
 
     def __init__(
@@ -48,6 +57,7 @@ class Fleet:
         hysteresis: int = 0,
         gauge_lag_s: Callable[[str | None], float] = lambda _engine: 0.0,
         abort_lag_s: Callable[[str | None], float] = lambda _engine: 0.0,
+        circuit_changed: Callable[[NodeState], None] = _unheard,
     ) -> None:
         self.stale_after_s = stale_after_s
         self._hysteresis = hysteresis
@@ -55,6 +65,7 @@ class Fleet:
         self._abort_lag_s = abort_lag_s
         self._departing: dict[NodeState, None] = {}
         """Nodes that may still work for clients that left, those that have left the fleet included."""
+        self._circuit_changed = circuit_changed
         self._nodes: dict[str, NodeState] = {}
         self._groups: dict[tuple[Pool, tuple[str, ...], Speculator | None, str | None], ReplicaGroup] = {}
         self._serving: dict[str, tuple[tuple[ReplicaGroup, ...], tuple[ReplicaGroup, ...]]] = {}
@@ -64,6 +75,15 @@ class Fleet:
         self._next_expiry = now
         for spec in specs:
             self.add(spec, now)
+
+    def configure(self, now: float, *, stale_after_s: float, hysteresis: int) -> None:
+        """Judge nodes by these from now on."""
+        self.stale_after_s = stale_after_s
+        self._hysteresis = hysteresis
+        self._next_expiry = now
+        for node in self._nodes.values():
+            self._change(node, now)
+        self.expire(now)
 
     # What routing reads
 
@@ -155,13 +175,36 @@ class Fleet:
 
     def refused(self, node: NodeState, now: float) -> None:
         """The node answered 429 or 503: it is full, whatever we believed, until its next report."""
-        self._change(node, now, refusing=True)
+        if self._nodes.get(node.name) is node:
+            self._change(node, now, refusing=True)
 
     def lost(self, node: NodeState, now: float, error: str) -> None:
         """A connection failed: the node is unhealthy until its next report, and its last one is worth nothing."""
+        if self._nodes.get(node.name) is not node:
+            return  # it has left, or another has its name now
         node.error = error
         node.foreign_reports.forget()
         self._change(node, now, healthy=False, fresh=False, foreign=0)
+
+    def try_out(self, node: NodeState, attempt: object, now: float) -> None:
+        """``attempt``, placed on a half-open node, is its circuit's trial: until it has ended, no other is sent."""
+        node.circuit.trial = attempt
+        node.half_open = False
+        self._change(node, now, ejected=True)
+
+    def judge(self, node: NodeState, attempt: object, outcome: Outcome, now: float) -> None:
+        """What an attempt shows of its node's circuit. Half of a pool's nodes are never ejected."""
+        if self._nodes.get(node.name) is not node:
+            return
+        circuit = node.circuit
+        if circuit.trial is attempt:
+            circuit.tried(outcome, now)
+            self._follow_circuit(node, now)
+            return
+        worked = verdict(outcome)
+        if worked is not None and circuit.count(now, failed=not worked) and self._may_eject(node):
+            circuit.open(now)
+            self._follow_circuit(node, now)
 
     # What the control loop changes
 
@@ -174,6 +217,20 @@ class Fleet:
         self._join(node)
         self._journal.record(node.name, None)
 
+    def reconfigure(self, spec: NodeSpec, now: float) -> None:
+        """Go on with a node that is the same engine, configured otherwise: url, pool and engine are as they were."""
+        node = self._nodes[spec.name]
+        report = node.report
+        told = None if report is None else report.models
+        node.spec = spec
+        self._change(
+            node,
+            now,
+            limit=spec.max_in_flight or (None if report is None else report.capacity) or DEFAULT_MAX_IN_FLIGHT,
+            speculator=node.speculator if report is None else self._speculator(node, report),
+            models=spec.models or (told if told is not None else ()),
+        )
+
     def remove(self, name: str) -> None:
         """Forget a node. Requests it still has are released against the state object their placement holds."""
         node = self._nodes.pop(name)
@@ -181,8 +238,17 @@ class Fleet:
         self._journal.record(name, node.facts())
 
     def drain(self, name: str, now: float, *, draining: bool = True) -> None:
-        """Stop (or resume) giving a node new requests; what it has goes on."""
-        self._change(self._nodes[name], now, draining=draining)
+        """Stop (or resume) giving a node new requests, since it is to leave the fleet; what it has goes on."""
+        node = self._nodes[name]
+        node.leaving = draining
+        self._change(node, now, draining=node.leaving or node.drained)
+
+    def override(self, name: str, now: float, *, ceiling: int | None, drained: bool) -> None:
+        """What operators fixed for a node at run time: its ceiling (``None`` = as configured), whether it drains."""
+        node = self._nodes[name]
+        node.fixed_ceiling = ceiling
+        node.drained = drained
+        self._change(node, now, draining=node.leaving or node.drained, limit=node.limit)
 
     def report(self, name: str, asked_at: float, received_at: float, report: NodeReport) -> None:
         """Take in a node's report, asked for and received at these times."""
@@ -192,6 +258,9 @@ class Fleet:
         node.report = report
         node.reported_at = received_at
         node.error = None
+        if node.failed_polls and node.circuit.state is not CircuitState.CLOSED:
+            node.circuit.close(received_at)  # it was away and is back: what failed before is no sign of what it is now
+            self._follow_circuit(node, received_at)
         node.failed_polls = 0
         if report.sequences is not None:
             lag = self._gauge_lag_s(report.engine or node.engine)
@@ -233,22 +302,30 @@ class Fleet:
         self.expire(now)
 
     def expire(self, now: float) -> None:
-        """Take freshness from nodes whose last report is older than ``stale_after_s``, and take back what clients that
-        left had booked, where the engine has stopped by now. Cheap when there is neither.
+        """Take freshness from nodes whose last report is older than ``stale_after_s``, let those whose back-off is over
+        be tried again, and take back what clients that left had booked where the engine has stopped by now. Cheap when
+        there is nothing of it.
         """
         if self._departing:
             self._expire_departures(now)
         if now < self._next_expiry:
             return
         oldest = now
+        trial = float("inf")
         for node in self._nodes.values():
+            if node.circuit.state is CircuitState.OPEN:
+                if now >= node.circuit.retry_at:
+                    node.circuit.half_open()
+                    self._follow_circuit(node, now)
+                else:
+                    trial = min(trial, node.circuit.retry_at)
             if not node.fresh or node.reported_at is None:
                 continue
             if now - node.reported_at > self.stale_after_s:
                 self._change(node, now, fresh=False)
             else:
                 oldest = min(oldest, node.reported_at)
-        self._next_expiry = oldest + self.stale_after_s
+        self._next_expiry = min(oldest + self.stale_after_s, trial)
 
     def _confirm_departures(self, node: NodeState, seen_at: float, reported: int, now: float) -> None:
         ledger = node.ledger
@@ -304,6 +381,7 @@ class Fleet:
         healthy: bool | None = None,
         fresh: bool | None = None,
         draining: bool | None = None,
+        ejected: bool | None = None,
         refusing: bool | None = None,
         foreign: int | None = None,
         limit: int | None = None,
@@ -323,13 +401,15 @@ class Fleet:
             node.fresh = fresh
         if draining is not None:
             node.draining = draining
+        if ejected is not None:
+            node.ejected = ejected
         if refusing is not None:
             node.refusing = refusing
         if foreign is not None:
             node.foreign = foreign
         if limit is not None:
             node.limit = limit
-            node.ceiling = min(node.spec.ceiling, limit)
+            node.ceiling = min(node.fixed_ceiling or node.spec.ceiling, limit)
         if regroup:
             self._leave(node)
             if speculator is not ...:
@@ -363,7 +443,7 @@ class Fleet:
         full = node.refusing or occupancy >= node.limit
         closed = reason_closed(
             node.pool,
-            healthy=node.healthy,
+            healthy=node.healthy and not node.ejected,
             draining=node.draining,
             full=full,
             speculating=node.speculator is not None,
@@ -374,7 +454,7 @@ class Fleet:
             _count(group.closed, node.closed, -1)
             _count(group.closed, closed, 1)
             node.closed = closed
-        if full or not node.healthy or node.draining:
+        if full or not node.healthy or node.ejected or node.draining:
             return
         if node.pool is Pool.STANDARD:
             index, load = group.open, occupancy / node.limit + (0.0 if node.fresh else STALE_PENALTY)
@@ -385,6 +465,25 @@ class Fleet:
         node.load = load
         index.add(node, load)
         node.index = index
+
+    def _may_eject(self, node: NodeState) -> bool:
+        """Whether half or more of the nodes that could do its work would be left. Of one node, none is ejected."""
+        peers = [
+            one
+            for one in self._nodes.values()
+            if one.pool is node.pool and one.models == node.models and one.healthy and not one.draining
+        ]
+        ejected = sum(one.circuit.state is not CircuitState.CLOSED for one in peers)
+        return 2 * (ejected + 1) <= len(peers)
+
+    def _follow_circuit(self, node: NodeState, now: float) -> None:
+        """Bring a node in line with its circuit, which has just changed."""
+        circuit = node.circuit
+        node.half_open = circuit.state is CircuitState.HALF_OPEN
+        if circuit.state is CircuitState.OPEN:
+            self._next_expiry = min(self._next_expiry, circuit.retry_at)
+        self._change(node, now, ejected=circuit.state is CircuitState.OPEN)
+        self._circuit_changed(node)
 
     def _join(self, node: NodeState) -> None:
         key = (node.pool, node.models, node.speculator, node.engine)

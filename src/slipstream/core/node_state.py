@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import NamedTuple
 
+from slipstream.core.circuit import Circuit, CircuitState
 from slipstream.core.departures import Departures
 from slipstream.core.ledger import Ledger
 from slipstream.core.load_index import Indexed, LoadIndex
@@ -18,7 +19,7 @@ __all__ = ["NodeFacts", "NodeState", "ReplicaGroup", "reason_closed"]
 
 
 class NodeFacts(NamedTuple):
-    """All of a node's state that a decision depends on, at one version of the fleet."""
+    """All of a node's state that a decision depends on, at one version of the fleet. An ejected node is not healthy."""
 
     pool: Pool
     models: tuple[str, ...]
@@ -101,20 +102,26 @@ class NodeState(Indexed):
 
     __slots__ = (
         "ceiling",
+        "circuit",
         "closed",
         "counted",
         "departures",
+        "drained",
         "draining",
+        "ejected",
         "engine",
         "error",
         "failed_polls",
+        "fixed_ceiling",
         "foreign",
         "foreign_reports",
         "fresh",
         "group",
+        "half_open",
         "healthy",
         "index",
         "k",
+        "leaving",
         "ledger",
         "limit",
         "load",
@@ -138,7 +145,9 @@ class NodeState(Indexed):
         self.pool = spec.pool
         self.limit = spec.max_in_flight or DEFAULT_MAX_IN_FLIGHT
         self.ceiling = min(spec.ceiling, self.limit)
-        """The configured ceiling, or the node's limit where that is lower: the engine has no more room."""
+        """The fixed or configured ceiling, or the node's limit where that is lower: the engine has no more room."""
+        self.fixed_ceiling: int | None = None
+        """The ceiling that an operator fixed at run time; ``None`` = the configured one holds."""
         self.models = spec.models
         self.engine = spec.engine
         self.load = 0.0
@@ -157,7 +166,17 @@ class NodeState(Indexed):
         self.failed_polls = 0
         self.healthy = False
         self.fresh = False
+        self.leaving = False
+        """Whether it drains because it is to leave the fleet."""
+        self.drained = False
+        """Whether it drains because an operator said so at run time."""
         self.draining = False
+        """Whether it takes no new requests for either reason."""
+        self.circuit = Circuit()
+        self.ejected = False
+        """Whether its circuit lets no request through now."""
+        self.half_open = False
+        """Whether the next request is its circuit's trial."""
         self.refusing = False
         self.saturated = False
         self.closed: Reason | None = Reason.UNHEALTHY
@@ -198,15 +217,17 @@ class NodeState(Indexed):
     @property
     def usable(self) -> bool:
         """Whether the node can take any request at all."""
-        return self.healthy and not self.draining and not self.refusing
+        return self.healthy and not self.ejected and not self.draining and not self.refusing
 
     @property
     def state(self) -> str:
-        """One word for tables: the first that applies of ``unhealthy``, ``draining``, ``stale``, ``full``,
+        """One word for tables: the first that applies of ``unhealthy``, ``ejected``, ``draining``, ``stale``, ``full``,
         ``saturated``, ``ready``.
         """
         if not self.healthy:
             return "unhealthy"
+        if self.circuit.state is not CircuitState.CLOSED:
+            return "ejected"
         if self.draining:
             return "draining"
         if not self.fresh:
@@ -226,7 +247,7 @@ class NodeState(Indexed):
             self.foreign,
             self.ceiling,
             self.limit,
-            self.healthy,
+            self.healthy and not self.ejected,
             self.fresh,
             self.draining,
             self.refusing,
