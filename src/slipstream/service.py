@@ -35,6 +35,7 @@ from slipstream.embedded import EmbeddedNode
 from slipstream.embedded.speculator import SpeculatorChoice
 from slipstream.engines.catalogue import gauge_lag_s, read_statistics
 from slipstream.engines.scrape import Scraper
+from slipstream.gateway.keys import KeyRing
 from slipstream.gateway.ports import Ports
 from slipstream.gateway.server import Gateway
 from slipstream.settings import Settings, acceptance_prior, read_settings, settings_of, threshold_settings
@@ -75,6 +76,7 @@ class Service:
             self._worst_lag_s,
             [Reading(CONFIG_RELOADS, self.reloads.samples)],
         )
+        self._keys: KeyRing | None = None
         self.gateway = Gateway(self._ports(settings), settings.limits)
         self.supervisor = Supervisor(
             dispatcher, lambda node: Scraper(node.url, node.api_key), settings.timing, clock=monotonic
@@ -146,6 +148,7 @@ class Service:
         await self.gateway.close(self.config.gateway.grace_s)
 
     def _ports(self, settings: Settings) -> Ports:
+        self._keys = KeyRing(settings.keys, self._keys) if settings.keys else None
         return Ports(
             dispatcher=self.dispatcher,
             fleet=self.dispatcher.fleet,
@@ -153,6 +156,7 @@ class Service:
             read_statistics=read_statistics,
             observer=self.instruments,
             default_category=settings.config.default_category,
+            keys=self._keys,
             clock=monotonic,
         )
 
@@ -222,7 +226,14 @@ async def running(config: FleetConfig, path: Path | None = None) -> AsyncIterato
             host, port = await service.gateway.listen(*config.gateway.address)
         stack.push_async_callback(service.gateway.close, 0.0)
         service.gateway_url = f"http://{_shown(host)}:{port}"
-        admin = Admin(service.dispatcher, service.collector, monotonic, __version__, reloads=service.reloads)
+        admin = Admin(
+            service.dispatcher,
+            service.collector,
+            monotonic,
+            __version__,
+            token=lambda: service.settings.admin_token,
+            reloads=service.reloads,
+        )
         with _binding("admin", config.admin.listen):
             service.admin_url = await stack.enter_async_context(serve_admin(admin, *config.admin.address))
         stack.push_async_callback(service.supervisor.stop)

@@ -5,17 +5,27 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from slipstream.config import FleetConfig, category_rules, load, node_specs, node_templates, prior_alphas
+from slipstream.config import (
+    FleetConfig,
+    admin_token,
+    api_keys,
+    category_rules,
+    load,
+    node_specs,
+    node_templates,
+    prior_alphas,
+)
 from slipstream.config.sources import files_of
 from slipstream.control.poller import Timing
 from slipstream.core.acceptance import AcceptancePrior
 from slipstream.core.category import Categorizer
 from slipstream.core.category_rules import DEFAULT_RULES
 from slipstream.core.errors import ConfigError, ConfigProblem
+from slipstream.core.keys import KeyPolicy
 from slipstream.core.node import NodeSpec
 from slipstream.core.policy import ProbingSettings, ThresholdSettings
 from slipstream.engines.catalogue import ENGINES
-from slipstream.gateway.limits import Limits
+from slipstream.gateway.limits import Limits, connections_allowed
 from slipstream.gateway.ports import Reader
 from slipstream.gateway.reading import RequestReader
 
@@ -26,8 +36,8 @@ __all__ = ["Settings", "acceptance_prior", "read_settings", "reader_of", "settin
 class Settings:
     """One configuration, as each part of the service is given it.
 
-    ``nodes`` are those that are named, ``templates`` stand for as many nodes as their hosts have addresses. ``files``
-    are those that all this was read from.
+    ``nodes`` are those that are named, ``templates`` stand for as many nodes as their hosts have addresses. ``keys``
+    are digest and policy of each client's key. ``files`` are those that all this was read from.
     """
 
     config: FleetConfig
@@ -38,6 +48,8 @@ class Settings:
     policy: ThresholdSettings
     prior: AcceptancePrior
     timing: Timing
+    keys: tuple[tuple[bytes, KeyPolicy], ...]
+    admin_token: str | None
     files: tuple[Path, ...] = ()
 
 
@@ -52,6 +64,8 @@ def settings_of(config: FleetConfig, files: tuple[Path, ...] = ()) -> Settings:
         policy=threshold_settings(config),
         prior=acceptance_prior(config),
         timing=Timing(interval_s=config.control.poll_interval_s, timeout_s=config.control.poll_timeout_s),
+        keys=api_keys(config),
+        admin_token=admin_token(config),
         files=files,
     )
 
@@ -123,6 +137,9 @@ def _limits(config: FleetConfig) -> Limits:
         first_byte_unstreamed_s=timeouts.first_byte_unstreamed_s,
         idle_s=timeouts.idle_s,
         write_s=timeouts.write_s,
+        client_head_s=timeouts.client_head_s,
+        client_keep_alive_s=timeouts.client_keep_alive_s,
+        max_connections=gateway.max_connections or connections_allowed(),
         retries=gateway.retries,
     )
 

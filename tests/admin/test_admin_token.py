@@ -19,7 +19,7 @@ PATHS = ("/metrics", "/fleet", "/decisions", "/decisions/x", "/advice", "/nowher
 async def url() -> AsyncIterator[str]:
     dispatcher = dispatcher_of(fleet_of(speculative("s"), standard("t")))
     collector = FleetCollector(dispatcher, Instruments(), ["code"], lambda: 0.5, lambda: None)
-    admin = Admin(dispatcher, collector, lambda: 0.5, version="1", token=TOKEN)
+    admin = Admin(dispatcher, collector, lambda: 0.5, version="1", token=lambda: TOKEN)
     assert TOKEN not in repr(admin)
     async with serve_admin(admin, "127.0.0.1", 0) as address:
         yield address

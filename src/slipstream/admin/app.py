@@ -31,20 +31,19 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 @dataclass(frozen=True, slots=True)
 class Admin:
     """What the admin API reads from. ``clock`` is the fleet's, in seconds; ``version`` that of the software. ``token``
-    is what every request must bear, ``None`` = nothing.
+    gives what every request must bear now, ``None`` = nothing.
     """
 
     dispatcher: Dispatcher
     collector: FleetCollector
     clock: Callable[[], float]
     version: str
-    token: str | None = field(default=None, repr=False)
+    token: Callable[[], str | None] = lambda: None
     reloads: Reloads = field(default_factory=Reloads)
 
     def application(self) -> web.Application:
         """The routes, ready to be served."""
-        guards = [] if self.token is None else [token_required(self.token)]
-        application = web.Application(middlewares=[_errors_as_sentences, *guards])
+        application = web.Application(middlewares=[_errors_as_sentences, token_required(self.token)])
         application.router.add_get("/metrics", self._metrics)
         application.router.add_get("/fleet", self._fleet)
         application.router.add_get("/decisions", self._decisions)

@@ -1,34 +1,48 @@
-"""Who may look and change: the bearer of a token, where one is configured."""
+"""Who may look and change: the bearer of a token where one is configured, else whoever asks this machine by its name."""
 
 from __future__ import annotations
 
 import hmac
 from collections.abc import Awaitable, Callable
+from typing import Final
 
 import msgspec
 from aiohttp import web
 from aiohttp.typedefs import Middleware
 
+from slipstream.admin.hosts import loopback_names_only
 from slipstream.core.keys import digest_of
 
-__all__ = ["OPEN_PATHS", "token_required"]
+__all__ = ["NO_TOKEN", "OPEN_PATHS", "Token", "guard"]
 
-OPEN_PATHS = frozenset({"/health"})
-"""What orchestrators ask without a token: it says that the process serves, and nothing else."""
+OPEN_PATHS: Final = frozenset({"/health"})
+"""What orchestrators ask, by any name and without a token: it says that the process serves, and nothing of the fleet."""
+
+Token = Callable[[], str | None]
+"""What a request must bear now; ``None`` = nothing."""
 
 
-def token_required(token: str) -> Middleware:
-    """Lets in requests with ``authorization: Bearer`` and this token, and answers 401 to all others.
+def NO_TOKEN() -> None:  # noqa: N802 - a value
+    """No request need bear anything."""
+
+
+def guard(token: Token) -> Middleware:
+    """Lets in requests with ``authorization: Bearer`` and the token, and answers 401 to all others.
 
     Digests are compared, in constant time: how long it takes tells neither the token's length nor its beginning.
+    Without a token, ``loopback_names_only``.
     """
-    digest = digest_of(token.encode())
 
     @web.middleware
     async def check(
         request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
     ) -> web.StreamResponse:
-        if request.path in OPEN_PATHS or hmac.compare_digest(_presented(request), digest):
+        wanted = token()
+        if request.path in OPEN_PATHS:
+            return await handler(request)
+        if wanted is None:
+            return await loopback_names_only(request, handler)
+        if hmac.compare_digest(_presented(request), digest_of(wanted.encode())):
             return await handler(request)
         sentence = "the admin API needs its token: send it as 'authorization: Bearer …'"
         return web.Response(
