@@ -52,14 +52,14 @@ def test_each_pool_is_remembered_apart() -> None:
     assert affinity.holder((1,), Pool.STANDARD) is t
 
 
-def chosen(affinity: Affinity, fleet: Fleet, least: str, sequences: int = 1, avoid: tuple[str, ...] = ()) -> str:
+def chosen(affinity: Affinity, fleet: Fleet, least: str, slack: int = 2) -> str:
     (node,) = nodes(fleet, least)
-    return affinity.choose((1,), node, groups(fleet, node.pool), sequences, avoid).name
+    return affinity.choose((1,), node, groups(fleet, node.pool), 1, (), slack).name
 
 
 def test_the_holder_is_taken_though_it_is_a_little_fuller() -> None:
     fleet = fleet_of(speculative("a"), speculative("b"))
-    affinity = Affinity(slack=2)
+    affinity = Affinity()
     assert chosen(affinity, fleet, "b") == "b"
     affinity.remember((1,), nodes(fleet, "a")[0])
     occupy(fleet, "a", 2)
@@ -72,18 +72,18 @@ def test_the_holder_is_taken_though_it_is_a_little_fuller() -> None:
 
 def test_a_quarter_more_than_the_least_loaded_is_not_much_fuller() -> None:
     fleet = fleet_of(standard("a", limit=100), standard("b", limit=100))
-    affinity = Affinity(slack=0)
+    affinity = Affinity()
     affinity.remember((1,), nodes(fleet, "a")[0])
     occupy(fleet, "b", 40)
     occupy(fleet, "a", 50)
-    assert chosen(affinity, fleet, "b") == "a"
+    assert chosen(affinity, fleet, "b", 0) == "a"
     occupy(fleet, "a", 1)
-    assert chosen(affinity, fleet, "b") == "b"
+    assert chosen(affinity, fleet, "b", 0) == "b"
 
 
 def test_nodes_of_different_size_are_compared_by_their_share() -> None:
     fleet = fleet_of(speculative("large", ceiling=16), speculative("small", ceiling=4))
-    affinity = Affinity(slack=2)
+    affinity = Affinity()
     affinity.remember((1,), nodes(fleet, "large")[0])
     occupy(fleet, "small", 2)
     occupy(fleet, "large", 10)
@@ -94,18 +94,18 @@ def test_nodes_of_different_size_are_compared_by_their_share() -> None:
 
 def test_without_slack_only_a_tie_goes_to_the_holder_of_a_quiet_fleet() -> None:
     fleet = fleet_of(speculative("a"), speculative("b"))
-    affinity = Affinity(slack=0)
+    affinity = Affinity()
     affinity.remember((1,), nodes(fleet, "a")[0])
-    assert chosen(affinity, fleet, "b") == "a"
+    assert chosen(affinity, fleet, "b", 0) == "a"
     occupy(fleet, "a", 1)
-    assert chosen(affinity, fleet, "b") == "b"
+    assert chosen(affinity, fleet, "b", 0) == "b"
 
 
 @pytest.mark.parametrize("trouble", ["saturated", "draining", "unhealthy", "refusing", "gone", "avoided", "no room"])
 def test_a_holder_that_can_not_take_the_request_is_passed_over(trouble: str) -> None:
     fleet = fleet_of(speculative("a"), speculative("b"))
     a, b = nodes(fleet, "a", "b")
-    affinity = Affinity(slack=100)
+    affinity = Affinity()
     affinity.remember((1,), a)
     assert chosen(affinity, fleet, "b") == "a"
     sequences, avoid = 1, ()
@@ -128,7 +128,7 @@ def test_a_holder_that_can_not_take_the_request_is_passed_over(trouble: str) -> 
         case "no room":
             occupy(fleet, "a", 4)
             sequences = 5
-    assert affinity.choose((1,), b, groups(fleet), sequences, avoid) is b
+    assert affinity.choose((1,), b, groups(fleet), sequences, avoid, 100) is b
     assert affinity.matches[Match.CLOSED] == 1
 
 
@@ -149,14 +149,14 @@ def test_affinity_never_lets_a_node_get_much_fuller_than_the_least_loaded(
 ) -> None:
     """Whatever is shared by whom, at the moment of a choice the chosen one is within the slack or a quarter."""
     fleet = fleet_of(*(speculative(f"n{i}", ceiling=30) for i in range(3)))
-    affinity = Affinity(slack=slack)
+    affinity = Affinity()
     running: list[NodeState] = []
     for key, ends in steps:
         if ends and running:
             fleet.release(running.pop(0), 1, "code", 0.0)
             continue
         least = min(fleet.nodes(), key=lambda node: node.occupancy)
-        node = affinity.choose((key,), least, groups(fleet), 1, ())
+        node = affinity.choose((key,), least, groups(fleet), 1, (), slack)
         assert node.occupancy - least.occupancy <= max(slack, least.occupancy / 4 + 1e-9)
         fleet.admit(node.name, 1, "code", 0.0)
         affinity.remember((key,), node)

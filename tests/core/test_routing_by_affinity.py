@@ -20,7 +20,7 @@ from slipstream.core.request import Pool, RequestShape
 ENDED = Outcome(Ending.COMPLETED, 200)
 
 
-def dispatcher_with(fleet: Fleet, affinity: Affinity | None = None, **settings: float | bool) -> Dispatcher:
+def dispatcher_with(fleet: Fleet, affinity: Affinity | None = None, **settings: float | None) -> Dispatcher:
     draws = iter((n * 0.618033988749895) % 1.0 for n in range(100_000))
     evidence = CategoryEvidence(AcceptanceBook(AcceptancePrior()))
     policy = ThresholdPolicy(
@@ -46,7 +46,7 @@ def four_speculative() -> Fleet:
 
 
 def test_a_conversation_stays_with_its_node() -> None:
-    dispatcher = dispatcher_with(four_speculative(), Affinity())
+    dispatcher = dispatcher_with(four_speculative())
     nodes = set()
     for turn in range(12):
         placement = place(dispatcher, shape("code", cache_keys=(7, turn)))
@@ -57,7 +57,8 @@ def test_a_conversation_stays_with_its_node() -> None:
 
 
 def test_without_affinity_or_without_keys_load_alone_decides() -> None:
-    for dispatcher, keys in ((dispatcher_with(four_speculative()), (7,)), (dispatcher_with(four_speculative()), ())):
+    off = dispatcher_with(four_speculative(), affinity_slack=None)
+    for dispatcher, keys in ((off, (7,)), (dispatcher_with(four_speculative()), ())):
         nodes = []
         for _ in range(40):
             placement = place(dispatcher, shape("code", cache_keys=keys))
@@ -68,7 +69,7 @@ def test_without_affinity_or_without_keys_load_alone_decides() -> None:
 
 def test_a_prefix_that_all_share_does_not_unbalance_the_pool() -> None:
     fleet = four_speculative()
-    dispatcher = dispatcher_with(fleet, Affinity(slack=2))
+    dispatcher = dispatcher_with(fleet, affinity_slack=2)
     for _ in range(24):
         place(dispatcher, shape("code", cache_keys=(1,)))
     occupancies = [node.occupancy for node in fleet.nodes() if node.pool is Pool.SPECULATIVE]
@@ -78,7 +79,7 @@ def test_a_prefix_that_all_share_does_not_unbalance_the_pool() -> None:
 
 def test_affinity_keeps_the_pools_reason_and_is_told_of_the_nodes_passed_over() -> None:
     fleet = fleet_of(speculative("a"), speculative("b"), speculative("c"), standard("t"))
-    affinity = Affinity(slack=2)
+    affinity = Affinity()
     holder, full = fleet.node("a"), fleet.node("c")
     assert holder is not None
     assert full is not None
@@ -99,7 +100,7 @@ def test_affinity_keeps_the_pools_reason_and_is_told_of_the_nodes_passed_over() 
 
 def test_where_the_holder_is_the_least_loaded_nothing_was_passed_over() -> None:
     fleet = fleet_of(speculative("a"), speculative("b"), standard("t"))
-    dispatcher = dispatcher_with(fleet, Affinity())
+    dispatcher = dispatcher_with(fleet)
     fleet.admit("b", 1, "code", 0.0)
     for _ in range(2):
         placement = place(dispatcher, shape("code", cache_keys=(7,)))

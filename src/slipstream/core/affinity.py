@@ -38,15 +38,11 @@ class Affinity:
     Keys are numbers that stand for a session or a prefix of a prompt, of one model: no text is kept. A request's keys
     come with the most telling first. A pool is remembered apart from the other, because a conversation that comes back
     to a pool still finds there what it left behind.
-
-    ``slack``: sequences by which the holder may be fuller than the least loaded node; a quarter of the latter's load is
-    always allowed.
     """
 
-    __slots__ = ("_slack", "_speculative", "_standard", "matches")
+    __slots__ = ("_speculative", "_standard", "matches")
 
-    def __init__(self, slack: int = DEFAULT_SLACK, entries: int = ENTRIES) -> None:
-        self._slack = slack
+    def __init__(self, entries: int = ENTRIES) -> None:
         self._speculative: RecentMap[int, NodeState] = RecentMap(entries)
         self._standard: RecentMap[int, NodeState] = RecentMap(entries)
         self.matches: dict[Match, int] = dict.fromkeys(Match, 0)
@@ -68,8 +64,13 @@ class Affinity:
         groups: tuple[ReplicaGroup, ...],
         sequences: int,
         avoid: Collection[str],
+        slack: int = DEFAULT_SLACK,
     ) -> NodeState:
-        """The holder of ``keys`` if it may take the request, else ``least``: the least loaded node of ``groups``."""
+        """The holder of ``keys`` if it may take the request, else ``least``: the least loaded node of ``groups``.
+
+        ``slack``: sequences by which the holder may be fuller than the least loaded node; a quarter of the latter's
+        load is always allowed.
+        """
         holder = self.holder(keys, least.pool)
         if holder is None:
             match, chosen = Match.UNKNOWN, least
@@ -82,7 +83,7 @@ class Affinity:
             or holder.name in avoid
         ):
             match, chosen = Match.CLOSED, least
-        elif self._much_fuller(holder, least):
+        elif _much_fuller(holder, least, slack):
             match, chosen = Match.FULLER, least
         else:
             match, chosen = Match.HELD, holder
@@ -95,8 +96,9 @@ class Affinity:
         for key in keys:
             known.put(key, node)
 
-    def _much_fuller(self, holder: NodeState, least: NodeState) -> bool:
-        """Judged in sequences of the holder, by which it is above an equal share of its own room."""
-        room = holder.ceiling if holder.pool is Pool.SPECULATIVE else holder.limit
-        excess = (holder.load - least.load) * room
-        return excess > max(self._slack, FULLER_SHARE * holder.occupancy)
+
+def _much_fuller(holder: NodeState, least: NodeState, slack: int) -> bool:
+    """Judged in sequences of the holder, by which it is above an equal share of its own room."""
+    room = holder.ceiling if holder.pool is Pool.SPECULATIVE else holder.limit
+    excess = (holder.load - least.load) * room
+    return excess > max(slack, FULLER_SHARE * holder.occupancy)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from slipstream.core.acceptance import AcceptanceEstimate
-from slipstream.core.affinity import Affinity
+from slipstream.core.affinity import DEFAULT_SLACK, Affinity
 from slipstream.core.errors import AllFull, NothingUsable, UnknownModel
 from slipstream.core.load_index import LoadIndex
 from slipstream.core.node import Speculator, SpeculatorKind
@@ -62,8 +62,9 @@ class ThresholdSettings:
     what n-gram speculators must exceed. ``gain_floor``: predicted speedup that must be exceeded where a profile can
     predict it. ``short_output_tokens``: answers under this are short. ``holdback``: share of eligible requests sent
     standard, 0..1. ``fallback``: whether a request may go to any usable node when no standard node is.
-    ``observe``: decide, but steer by least load only. ``rejected_features(engine)``: request fields that engine refuses
-    while it speculates.
+    ``affinity_slack``: sequences by which a node that holds a request's cache may be fuller than the least loaded one,
+    ``None`` = affinity is off. ``observe``: decide, but steer by least load only. ``rejected_features(engine)``:
+    request fields that engine refuses while it speculates.
     """
 
     alpha_floor: float = 0.6
@@ -72,6 +73,7 @@ class ThresholdSettings:
     short_output_tokens: int = 64
     holdback: float = 0.0
     fallback: bool = True
+    affinity_slack: int | None = DEFAULT_SLACK
     observe: bool = False
     probing: ProbingSettings = field(default_factory=ProbingSettings)
     rejected_features: Callable[[str | None], frozenset[str]] = lambda _engine: frozenset()
@@ -79,7 +81,7 @@ class ThresholdSettings:
 
 class ThresholdPolicy:
     """The same object decides in the gateway and in the simulator. Its only state is which categories are being probed
-    and, unless ``affinity`` is ``None``, which node holds what.
+    and which node holds what.
     """
 
     def __init__(
@@ -89,10 +91,11 @@ class ThresholdPolicy:
         gain: Gain | None = None,
         affinity: Affinity | None = None,
     ) -> None:
+        """``affinity``: what is known of the nodes' caches already; ``None`` = nothing."""
         self.settings = settings
         self._evidence = evidence
         self.gain = gain
-        self.affinity = affinity
+        self.affinity = Affinity() if affinity is None else affinity
         self._probing = Probing(settings.probing)
         self._past: deque[tuple[int, ThresholdSettings]] = deque(maxlen=SETTINGS_REMEMBERED)
 
@@ -129,10 +132,10 @@ class ThresholdPolicy:
             if chosen is not None:
                 intended = Decision(chosen.name, chosen.pool, reason, fleet.version, draw, now)
             chosen = least_used(self._able(speculative, standard, shape), shape.sequences, draw, avoid)
-            reason, by_affinity = Reason.OBSERVE, False
+            reason = Reason.OBSERVE
         if chosen is None:
             raise nothing_left(self._able(speculative, standard, shape), shape.model)
-        if self.affinity is not None and shape.cache_keys:
+        if shape.cache_keys and self.settings.affinity_slack is not None:
             self.affinity.remember(shape.cache_keys, chosen)
         return Decision(chosen.name, chosen.pool, reason, fleet.version, draw, now, by_affinity, intended)
 
@@ -181,9 +184,10 @@ class ThresholdPolicy:
             if settings.fallback:
                 least = fallback_node(self._able(speculative, standard, shape), sequences, draw, avoid)
             return least, Reason.FALLBACK, False
-        if self.affinity is None or not shape.cache_keys:
+        slack = settings.affinity_slack
+        if slack is None or settings.observe or not shape.cache_keys:
             return least, reason, False
-        chosen = self.affinity.choose(shape.cache_keys, least, groups, sequences, avoid)
+        chosen = self.affinity.choose(shape.cache_keys, least, groups, sequences, avoid, slack)
         return chosen, reason, chosen is not least
 
     def finished(self, decision: Decision, shape: RequestShape) -> None:
