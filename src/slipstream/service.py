@@ -33,7 +33,7 @@ from slipstream.core.policy import ThresholdPolicy
 from slipstream.core.request import Pool
 from slipstream.embedded import EmbeddedNode
 from slipstream.embedded.speculator import SpeculatorChoice
-from slipstream.engines.catalogue import gauge_lag_s, read_statistics
+from slipstream.engines.catalogue import abort_lag_s, added_fields, gauge_lag_s, read_statistics
 from slipstream.engines.scrape import Scraper
 from slipstream.gateway.keys import KeyRing
 from slipstream.gateway.ports import Ports
@@ -154,6 +154,7 @@ class Service:
             fleet=self.dispatcher.fleet,
             reader=settings.reader,
             read_statistics=read_statistics,
+            added_fields=added_fields,
             observer=self.instruments,
             default_category=settings.config.default_category,
             keys=self._keys,
@@ -183,6 +184,7 @@ def build_dispatcher(config: FleetConfig, specs: Sequence[NodeSpec], draw: Calla
         stale_after_s=config.control.stale_after_s,
         hysteresis=config.pools.speculative.hysteresis,
         gauge_lag_s=gauge_lag_s,
+        abort_lag_s=abort_lag_s,
     )
     book = AcceptanceBook(acceptance_prior(config), half_life=config.routing.evidence_half_life_s)
     evidence = CategoryEvidence(book)

@@ -10,12 +10,15 @@ from typing import Protocol
 from slipstream.core.dispatch import Placement
 from slipstream.core.errors import SlipstreamError
 from slipstream.core.keys import KeyPolicy
+from slipstream.core.node import Instrument
 from slipstream.core.outcome import Outcome, ResponseStatistics
 from slipstream.core.request import RequestShape
+from slipstream.engines.added_field import AddedField
 from slipstream.gateway.headers import RequestHead
 from slipstream.gateway.keys import KeyRing
 
 __all__ = [
+    "AddedFields",
     "Dispatcher",
     "FleetView",
     "Observer",
@@ -66,6 +69,15 @@ ReadStatistics = Callable[["str | None", tuple[bytes, ...]], ResponseStatistics]
 """Engine name (``None`` when unknown) and JSON payloads of an answer, in order: the body, or a stream's last events."""
 
 
+AddedFields = Callable[["str | None", Instrument], "tuple[AddedField, ...]"]
+"""Engine name (``None`` when unknown) and what its answers should say, to the fields that make them say it."""
+
+
+def no_added_fields(_engine: str | None, _instrument: Instrument) -> tuple[AddedField, ...]:
+    """Nothing is asked beyond what clients ask."""
+    return ()
+
+
 @dataclass(frozen=True, slots=True)
 class Ports:
     """Everything the data plane is wired to.
@@ -81,5 +93,6 @@ class Ports:
     read_statistics: ReadStatistics
     observer: Observer
     default_category: str = "chat"
+    added_fields: AddedFields = no_added_fields
     keys: KeyRing | None = None
     clock: Callable[[], float] = monotonic
