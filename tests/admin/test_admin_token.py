@@ -60,3 +60,22 @@ async def test_with_the_token_everything_is_told(url: str, spelling: str) -> Non
 async def test_health_needs_no_token_since_orchestrators_have_none(url: str) -> None:
     async with ClientSession() as session, session.get(url + "/health") as response:
         assert (await response.json())["status"] == "ok"
+
+
+async def test_the_token_is_the_one_that_there_is_now() -> None:
+    dispatcher = dispatcher_of(fleet_of(speculative("s"), standard("t")))
+    collector = FleetCollector(dispatcher, Instruments(), ["code"], lambda: 0.5, lambda: None)
+    tokens: list[str | None] = [None]
+    admin = Admin(dispatcher, collector, lambda: 0.5, version="1", token=lambda: tokens[-1])
+    async with serve_admin(admin, "127.0.0.1", 0) as address, ClientSession() as session:
+
+        async def status(token: str, host: str = "127.0.0.1") -> int:
+            headers = {"authorization": f"Bearer {token}", "host": host}
+            async with session.get(address + "/fleet", headers=headers) as response:
+                return response.status
+
+        assert [await status(""), await status("", "gateway.example")] == [200, 403]
+        tokens.append("first")
+        assert [await status(""), await status("first"), await status("first", "gateway.example")] == [401, 200, 200]
+        tokens.append("second")
+        assert [await status("first"), await status("second")] == [401, 200]

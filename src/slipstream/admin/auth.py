@@ -1,4 +1,4 @@
-"""Who may look and change: the bearer of a token where one is configured, else whoever asks this machine by its name."""
+"""Who may look and change: the bearer of a token, where one is configured; else who asks this machine by its name."""
 
 from __future__ import annotations
 
@@ -13,24 +13,17 @@ from aiohttp.typedefs import Middleware
 from slipstream.admin.hosts import loopback_names_only
 from slipstream.core.keys import digest_of
 
-__all__ = ["NO_TOKEN", "OPEN_PATHS", "Token", "guard"]
+__all__ = ["OPEN_PATHS", "token_required"]
 
 OPEN_PATHS: Final = frozenset({"/health"})
-"""What orchestrators ask, by any name and without a token: it says that the process serves, and nothing of the fleet."""
-
-Token = Callable[[], str | None]
-"""What a request must bear now; ``None`` = nothing."""
+"""What orchestrators ask, by any name and without a token: it says that the process serves, nothing of the fleet."""
 
 
-def NO_TOKEN() -> None:  # noqa: N802 - a value
-    """No request need bear anything."""
-
-
-def guard(token: Token) -> Middleware:
-    """Lets in requests with ``authorization: Bearer`` and the token, and answers 401 to all others.
+def token_required(token: Callable[[], str | None]) -> Middleware:
+    """Lets in requests with ``authorization: Bearer`` and the token that there is now, and answers 401 to all others;
+    where there is ``None``, ``loopback_names_only``.
 
     Digests are compared, in constant time: how long it takes tells neither the token's length nor its beginning.
-    Without a token, ``loopback_names_only``.
     """
 
     @web.middleware
