@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from fleets import MODEL, dispatcher_of, fleet_of, shape, speculative, standard
@@ -34,6 +36,24 @@ def test_a_request_is_settled_exactly_once() -> None:
     with pytest.raises(RuntimeError, match="settled twice"):
         dispatcher.settle(placement, Outcome(Ending.COMPLETED, 200), 0.3)
     assert state_of(dispatcher, "s").own == 0
+
+
+def test_another_draft_is_another_speculator_and_one_that_is_not_named_is_the_same() -> None:
+    fleet = fleet_of(speculative("s"))
+    named = NodeReport(running=0, speculating=True, k=4, drafter="eagle3:a")
+    speculators = []
+    for drafter in (None, "eagle3:a", None, "eagle3:b"):
+        fleet.report("s", 0.1, 0.2, replace(named, drafter=drafter))
+        node = fleet.node("s")
+        assert node is not None
+        speculators.append(node.speculator)
+    assert [one.fingerprint if one else None for one in speculators] == [
+        "draft-k4",
+        "draft-k4:eagle3:a",
+        "draft-k4:eagle3:a",
+        "draft-k4:eagle3:b",
+    ]
+    assert speculators[1] == speculators[2] != speculators[3]
 
 
 def test_a_node_that_left_the_fleet_still_gets_its_requests_back() -> None:

@@ -368,10 +368,11 @@ class Fleet:
         kind = node.spec.speculator_kind or report.speculator_kind
         if kind is None:
             kind = node.speculator.kind if node.speculator else SpeculatorKind.DRAFT
+        before = node.speculator if node.speculator and node.speculator.kind is kind else None
+        drafter = report.drafter or (before.drafter if before else None)
         if kind is SpeculatorKind.NGRAM:
-            return Speculator(kind)
-        known = node.speculator.k if node.speculator and node.speculator.kind is kind else None
-        return Speculator(kind, report.k if report.k is not None else known)
+            return Speculator(kind, drafter=drafter)
+        return Speculator(kind, report.k if report.k is not None else before.k if before else None, drafter)
 
     def _change(
         self,
