@@ -25,6 +25,11 @@ def sinks(settings: SinkSettings) -> Iterator[Sinks]:
         opened.close()
 
 
+def change(told: Sinks, settings: SinkSettings) -> None:
+    told.open(settings)
+    told.configure(settings)
+
+
 def tell(told: Sinks, request_id: str) -> None:
     assert told.answered is not None
     told.answered(history(attempt(), request_id=request_id))
@@ -56,10 +61,10 @@ def test_a_change_moves_what_begins_after_it_and_loses_nothing_that_began_before
     with sinks(SinkSettings(str(old))) as told:
         before = told.answered
         assert before is not None
-        told.configure(SinkSettings(str(new)))
+        change(told, SinkSettings(str(new)))
         tell(told, "after")
         before(history(attempt(), request_id="before"))
-        told.configure(SinkSettings())
+        change(told, SinkSettings())
         assert told.answered is None
     assert (logged(old), logged(new)) == (["before"], ["after"])
 
@@ -68,7 +73,7 @@ def test_a_change_that_can_not_be_made_changes_nothing(tmp_path: Path) -> None:
     with sinks(SinkSettings(str(tmp_path / "log"))) as told:
         before = told.answered
         with pytest.raises(CanNotWrite):
-            told.configure(SinkSettings(None, str(tmp_path / "missing" / "recording")))
+            change(told, SinkSettings(None, str(tmp_path / "missing" / "recording")))
         assert told.answered is before
 
 
@@ -97,7 +102,7 @@ def test_tracing_begins_and_its_share_can_change() -> None:
         tracer = told.tracer
         assert tracer is not None
         assert tracer.begin(b"", 0.0) is None
-        told.configure(SinkSettings(trace_endpoint=endpoint, trace_sample=1.0))
+        change(told, SinkSettings(trace_endpoint=endpoint, trace_sample=1.0))
         assert told.tracer is tracer
         assert tracer.begin(b"", 0.0) is not None
         assert told.answered is None

@@ -64,7 +64,7 @@ def values(attributes: Any) -> dict[str, Any]:
 
 
 def tracer_to(endpoint: str, sample: float = 1.0, draw: float = 0.5) -> Tracer:
-    return Tracer(endpoint, sample, version="1.2.3", draw=lambda: draw, wall_clock=lambda: WALL_CLOCK)
+    return Tracer(endpoint, version="1.2.3", draw=lambda: draw, wall_clock=lambda: WALL_CLOCK, sample=sample)
 
 
 async def closed(tracer: Tracer) -> None:

@@ -31,6 +31,10 @@ FORMAT = 1
 """The version of the format. It goes up when a key changes its meaning or goes away; keys that are added leave it."""
 
 
+PREVIOUS_CHARACTERS = 128
+"""Of the id of a response that a request refers to, so much is kept."""
+
+
 class RecordingUnreadable(SlipstreamError):
     """A recording can not be read, or not as one."""
 
@@ -74,6 +78,11 @@ class RecordedShape(msgspec.Struct, gc=False, frozen=True):
     prompt_characters: int | None = None
     features: frozenset[str] = frozenset()
     pinned_pool: Pool | None = None
+    previous_response: str | None = None
+    decodes: bool = True
+    session: int | None = None
+    cache_keys: tuple[int, ...] = ()
+    key_id: str | None = None
 
     def shape(self) -> RequestShape:
         """What routing saw of the request."""
@@ -174,6 +183,11 @@ def _shape(shape: RequestShape) -> RecordedShape:
         shape.prompt_characters,
         shape.features,
         shape.pinned_pool,
+        None if shape.previous_response is None else shape.previous_response[:PREVIOUS_CHARACTERS],
+        shape.decodes,
+        shape.session,
+        shape.cache_keys,
+        shape.key_id,
     )
 
 

@@ -71,7 +71,7 @@ class Sinks:
         clock: Callable[[], float],
         wall_clock: Callable[[], float],
     ) -> None:
-        """Raises ``CanNotWrite`` or `TracingNotInstalled`, and has then opened nothing."""
+        """Open it all. Raises ``CanNotWrite`` or `TracingNotInstalled`, and has then closed what was open."""
         self.answered: Answered | None = None
         self.tracer: Spans | None = None
         self._version = version
@@ -81,33 +81,39 @@ class Sinks:
         self._files: dict[str, dict[str, LineFile]] = {log: {} for log in LOGS}
         self._tracers: dict[str, Spans] = {}
         try:
-            self.configure(settings)
+            self.open(settings)
         except SlipstreamError:
             self.close()
             raise
+        self.configure(settings)
+
+    def open(self, settings: SinkSettings) -> None:
+        """Open what the settings name and is not open. Blocks, and may run in another thread. Raises as the
+        constructor does.
+        """
+        if settings.trace_endpoint is not None and settings.trace_endpoint not in self._tracers:
+            self._tracers = {**self._tracers, settings.trace_endpoint: self._new_tracer(settings.trace_endpoint)}
+        for log, name in (("access", settings.access_log), ("recording", settings.recording)):
+            files = self._files[log]
+            if name is not None and name not in files:
+                self._files = {**self._files, log: {**files, name: LineFile(name)}}
 
     def configure(self, settings: SinkSettings) -> None:
-        """Change what is written where, at once. Raises as the constructor does, and then nothing has changed.
+        """Change what is written where, at once. The settings' files must be open.
 
         What is no longer named stays open until the end: requests that began before may still be told to it.
         """
-        tracer = access = recording = None
-        if settings.trace_endpoint is not None:
-            tracer = self._tracer(settings.trace_endpoint, settings.trace_sample)
-        if settings.access_log is not None:
-            access = self._file("access", settings.access_log)
-        if settings.recording is not None:
-            recording = self._file("recording", settings.recording)
         told: list[Answered] = []
-        if access is not None:
-            told.append(AccessLog(access, self._wall_clock).answered)
-        if recording is not None:
-            recording.rotate_at(settings.recording_max_bytes, settings.recording_keep)
-            told.append(Recorder(recording, self._began_at, self._wall_clock).answered)
-        if tracer is not None:
-            tracer.sample = settings.trace_sample
-        self.tracer = tracer
+        if settings.access_log is not None:
+            told.append(AccessLog(self._files["access"][settings.access_log], self._wall_clock).answered)
+        if settings.recording is not None:
+            file = self._files["recording"][settings.recording]
+            file.rotate_at(settings.recording_max_bytes, settings.recording_keep)
+            told.append(Recorder(file, self._began_at, self._wall_clock).answered)
         self.answered = _all_of(told)
+        self.tracer = None if settings.trace_endpoint is None else self._tracers[settings.trace_endpoint]
+        if self.tracer is not None:
+            self.tracer.sample = settings.trace_sample
 
     @property
     def lost_lines(self) -> dict[str, int]:
@@ -129,24 +135,13 @@ class Sinks:
     def _opened(self) -> list[LineFile]:
         return [file for files in self._files.values() for file in files.values()]
 
-    def _file(self, log: str, name: str) -> LineFile:
-        file = self._files[log].get(name)
-        if file is None:
-            file = self._files[log][name] = LineFile(name)
-        return file
-
-    def _tracer(self, endpoint: str, sample: float) -> Spans:
-        tracer = self._tracers.get(endpoint)
-        if tracer is None:
-            try:
-                from slipstream.telemetry.tracing import Tracer
-            except ModuleNotFoundError as error:
-                sentence = f"tracing needs the package {error.name}: pip install 'slipstream[otel]'"
-                raise TracingNotInstalled(sentence) from None
-            tracer = self._tracers[endpoint] = Tracer(
-                endpoint, sample, version=self._version, draw=self._draw, wall_clock=self._wall_clock
-            )
-        return tracer
+    def _new_tracer(self, endpoint: str) -> Spans:
+        try:
+            from slipstream.telemetry.tracing import Tracer
+        except ModuleNotFoundError as error:
+            sentence = f"tracing needs the package {error.name}: pip install 'slipstream[otel]'"
+            raise TracingNotInstalled(sentence) from None
+        return Tracer(endpoint, version=self._version, draw=self._draw, wall_clock=self._wall_clock)
 
 
 def _all_of(told: list[Answered]) -> Answered | None:

@@ -72,11 +72,11 @@ class Tracer:
     def __init__(
         self,
         endpoint: str,
-        sample: float,
         *,
         version: str,
         draw: Callable[[], float],
         wall_clock: Callable[[], float],
+        sample: float = 0.0,
     ) -> None:
         """``endpoint`` is the collector's address, of which ``/v1/traces`` is asked. ``version`` is Slipstream's."""
         self.sample = sample
