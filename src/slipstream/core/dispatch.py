@@ -9,13 +9,14 @@ from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterator
 from typing import NamedTuple
 
-from slipstream.core.acceptance import AcceptancePrior
+from slipstream.core.acceptance import AcceptancePrior, Identity
 from slipstream.core.errors import AllFull, EngineError, NothingUsable, ResponseNotFound, UnknownModel
 from slipstream.core.evidence import FOREIGN, CategoryEvidence
 from slipstream.core.fleet import Fleet
 from slipstream.core.node import NodeReport, NodeSpec
 from slipstream.core.node_state import NodeState
 from slipstream.core.outcome import Ending, Outcome
+from slipstream.core.overrides import Override, OverrideKind, Overrides, pool_of
 from slipstream.core.policy import (
     AcceptanceFigure,
     Candidate,
@@ -40,10 +41,11 @@ SENTENCE_REMEMBERED = 400
 class Placement:
     """One request booked on one node, until and after it is settled. ``outcome`` is ``None`` while it runs.
 
-    ``attempt`` counts from 1, and goes up where the same request is tried again on another node.
+    ``attempt`` counts from 1, and goes up where the same request is tried again on another node. ``occupancy`` is the
+    node's with this request on it.
     """
 
-    __slots__ = ("attempt", "decision", "node", "outcome", "request_id", "shape", "state")
+    __slots__ = ("attempt", "decision", "node", "occupancy", "outcome", "request_id", "shape", "state")
 
     def __init__(
         self, request_id: str, shape: RequestShape, decision: Decision, state: NodeState, attempt: int
@@ -53,6 +55,7 @@ class Placement:
         self.shape = shape
         self.decision = decision
         self.state = state
+        self.occupancy = state.occupancy
         self.node: NodeSpec = state.spec
         self.outcome: Outcome | None = None
 
@@ -80,14 +83,22 @@ class Refusal(NamedTuple):
 
 
 class Dispatcher:
-    """Fleet, evidence and policy working together. ``draw`` returns uniform numbers in [0, 1)."""
+    """Fleet, evidence and policy working together. ``draw`` returns uniform numbers in [0, 1). ``overrides`` are what
+    operators change at run time, none unless given.
+    """
 
     def __init__(
-        self, fleet: Fleet, evidence: CategoryEvidence, policy: ThresholdPolicy, draw: Callable[[], float]
+        self,
+        fleet: Fleet,
+        evidence: CategoryEvidence,
+        policy: ThresholdPolicy,
+        draw: Callable[[], float],
+        overrides: Overrides | None = None,
     ) -> None:
         self.fleet = fleet
         self.evidence = evidence
         self.policy = policy
+        self.overrides = Overrides() if overrides is None else overrides
         self.requests: Counter[tuple[str, Pool, Reason]] = Counter()
         """Placements by (category, pool, reason) since the start."""
         self.endings: Counter[tuple[str, Ending]] = Counter()
@@ -138,6 +149,8 @@ class Dispatcher:
         """
         fleet = self.fleet
         fleet.expire(now)
+        if self.overrides.active:
+            shape = self._overridden(shape, now)
         draw = self._draw()
         try:
             if shape.previous_response is None:
@@ -154,6 +167,8 @@ class Dispatcher:
         if decision.intended is not None:
             self.intended[shape.category, decision.intended.pool, decision.intended.reason] += 1
         self._placements.append(placement)
+        if state.half_open:
+            fleet.try_out(state, placement, now)
         return placement
 
     def settle(self, placement: Placement, outcome: Outcome, now: float) -> None:
@@ -171,8 +186,10 @@ class Dispatcher:
             self.fleet.release(state, shape.sequences, shape.category, now)
         self.policy.finished(placement.decision, shape)
         self.endings[shape.category, outcome.ending] += 1
+        if outcome.ending is not Ending.COMPLETED or state.circuit.watching:
+            self.fleet.judge(state, placement, outcome, now)
         if outcome.ending is Ending.COMPLETED:
-            self._learn(state, shape, outcome, now)
+            self._learn(placement, outcome, now)
         elif outcome.ending is Ending.UNREACHABLE:
             self.fleet.lost(state, now, "a connection for a request failed")
         elif outcome.ending is Ending.FULL:
@@ -188,9 +205,11 @@ class Dispatcher:
         """A node's report came in: bring its state up to date, and read its counters."""
         fleet, evidence = self.fleet, self.evidence
         fleet.report(name, asked_at, received_at, report)
+        self.expire_overrides(received_at)
         state = fleet.node(name)
         if state is None or state.speculator is None:
             return
+        evidence.book.identify(name, Identity(state.engine, report.version, state.speculator.fingerprint), received_at)
         if report.counters is None:
             return
         delta = evidence.observe(name, report.counters, fleet.advance(), received_at)
@@ -207,6 +226,7 @@ class Dispatcher:
     def add(self, spec: NodeSpec, now: float) -> None:
         """A node joins the fleet. Raises ``ValueError`` if its name is taken."""
         self.fleet.add(spec, now)
+        self._fix(spec.name, now)
 
     def remove(self, name: str) -> None:
         """A node leaves the fleet. Its running requests are settled as ever."""
@@ -217,6 +237,25 @@ class Dispatcher:
     def report_failed(self, name: str, now: float, error: EngineError) -> None:
         """A poll of a node failed."""
         self.fleet.report_failed(name, now, error)
+
+    # What operators change
+
+    def override(self, override: Override, now: float) -> None:
+        """Put an override in force, in place of an earlier one of its kind on its subject."""
+        self.overrides.set(override, now)
+        self._fix_all(now)
+
+    def clear_override(self, kind: OverrideKind, subject: str, now: float) -> Override | None:
+        """End an override; returns it, or ``None`` when it was not in force."""
+        ended = self.overrides.clear(kind, subject, now)
+        if ended is not None:
+            self._fix_all(now)
+        return ended
+
+    def expire_overrides(self, now: float) -> None:
+        """End the overrides whose time is over. Cheap when there are none."""
+        if self.overrides.expire(now):
+            self._fix_all(now)
 
     # What people look at
 
@@ -248,6 +287,24 @@ class Dispatcher:
         owner = self.responses.owner(response_id, sequences, now, avoid)
         return Decision(owner.name, owner.pool, Reason.AFFINITY, self.fleet.version, draw, now)
 
+    def _overridden(self, shape: RequestShape, now: float) -> RequestShape:
+        """The request as the overrides in force want it."""
+        self.expire_overrides(now)
+        pin = self.overrides.pin(shape.category, shape.key_id)
+        return shape if pin is None else shape.with_pool(pool_of(pin))
+
+    def _fix_all(self, now: float) -> None:
+        for node in tuple(self.fleet.nodes()):
+            self._fix(node.name, now)
+
+    def _fix(self, name: str, now: float) -> None:
+        """Bring a node in line with the overrides in force."""
+        node = self.fleet.node(name)
+        assert node is not None
+        ceiling, drained = self.overrides.ceiling(name, node.pool), self.overrides.drains(name)
+        if (ceiling, drained) != (node.fixed_ceiling, node.drained):
+            self.fleet.override(name, now, ceiling=ceiling, drained=drained)
+
     def _refused(
         self,
         shape: RequestShape,
@@ -262,17 +319,22 @@ class Dispatcher:
         name, version = type(error).__name__, self.fleet.version
         self._refusals.append(Refusal(request_id, known, attempt, name, sentence, version, draw, now))
 
-    def _learn(self, state: NodeState, shape: RequestShape, outcome: Outcome, now: float) -> None:
+    def _learn(self, placement: Placement, outcome: Outcome, now: float) -> None:
+        state, shape, evidence = placement.state, placement.shape, self.evidence
         version = self.fleet.version
         if outcome.output_tokens is not None:
-            self.evidence.answered(shape.category, outcome.output_tokens // shape.sequences, version)
+            evidence.answered(shape.category, outcome.output_tokens // shape.sequences, version)
+        latency = outcome.latency
+        if latency is not None and latency.tpot_s is not None:
+            evidence.book.timed(state.name, placement.occupancy, latency.tpot_s, now)
         speculator = state.speculator
         if speculator is None:
             return
         if outcome.sample is None:
             self._silent.add(state.name)
         else:
-            self.evidence.credit(shape.model, speculator, shape.category, state.name, outcome.sample, version, now)
+            sample, occupancy = outcome.sample, placement.occupancy
+            evidence.credit(shape.model, speculator, shape.category, state.name, sample, version, now, occupancy)
 
 
 def _fleet_version(attempt: Placement | Refusal) -> int:

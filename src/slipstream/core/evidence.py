@@ -34,7 +34,7 @@ class CategoryEvidence:
     def __init__(self, book: AcceptanceBook) -> None:
         self.book = book
         self._medians: dict[str, RecentMedian] = {}
-        self._waiting: dict[str, deque[tuple[str, Speculator, str, SpeculationSample]]] = {}
+        self._waiting: dict[str, deque[tuple[str, Speculator, str, SpeculationSample, int | None]]] = {}
         """By node: samples whose steps only the node's counters can tell, and these were not read yet."""
         self._estimates_before: deque[tuple[int, _Key, AcceptanceEstimate]] = deque(maxlen=JOURNAL_ENTRIES)
         self._medians_before: deque[tuple[int, str, int | None]] = deque(maxlen=JOURNAL_ENTRIES)
@@ -72,22 +72,23 @@ class CategoryEvidence:
         sample: SpeculationSample,
         version: int,
         now: float,
+        occupancy: int | None = None,
     ) -> None:
-        """A request's own statistics came back from ``node``."""
+        """A request's own statistics came back from ``node``, whose occupancy was that when it was placed there."""
         before = self.book.estimate(model, speculator, category)
-        if self.book.credit(model, speculator, category, node, sample, now):
+        if self.book.credit(model, speculator, category, node, sample, now, occupancy):
             self._estimates_before.append((version, (model, speculator.fingerprint, category), before))
         elif sample.verify_steps is None:
             waiting = self._waiting.setdefault(node, deque(maxlen=WAITING_SAMPLES))
-            waiting.append((model, speculator, category, sample))
+            waiting.append((model, speculator, category, sample, occupancy))
 
     def observe(self, node: str, counters: SpeculativeCounters, version: int, now: float) -> CounterDelta | None:
         """A node's counters were read. Samples that waited for them to tell their steps are credited now."""
         delta = self.book.observe(node, counters, now)
         if delta is not None:
-            for model, speculator, category, sample in self._waiting.pop(node, ()):
+            for model, speculator, category, sample, occupancy in self._waiting.pop(node, ()):
                 before = self.book.estimate(model, speculator, category)
-                if self.book.credit(model, speculator, category, node, sample, now):
+                if self.book.credit(model, speculator, category, node, sample, now, occupancy):
                     self._estimates_before.append((version, (model, speculator.fingerprint, category), before))
         return delta
 

@@ -33,7 +33,7 @@ class RequestShape:
     which one node holds; ``None`` when it refers to none. ``decodes``: answering makes tokens, one after the other;
     embeddings, for one, do not. ``session`` is its conversation as a number from 0 to 2^64 - 1, evenly spread, ``None``
     when the client named none. ``cache_keys`` are the numbers by which a node is known that has its prompt's beginning
-    in the cache, the most telling first.
+    in the cache, the most telling first. ``key_id`` names the API key that it came with, never is it; ``None`` without.
     """
 
     __slots__ = (
@@ -41,6 +41,7 @@ class RequestShape:
         "category",
         "decodes",
         "features",
+        "key_id",
         "model",
         "output_limit",
         "pinned_pool",
@@ -67,6 +68,7 @@ class RequestShape:
         decodes: bool = True,  # noqa: FBT001, FBT002 - a row of data
         session: int | None = None,
         cache_keys: tuple[int, ...] = (),
+        key_id: str | None = None,
     ) -> None:
         self.model = model
         self.category = category
@@ -81,9 +83,17 @@ class RequestShape:
         self.decodes = decodes
         self.session = session
         self.cache_keys = cache_keys
+        self.key_id = key_id
 
     def with_model(self, model: str) -> RequestShape:
         """The same request, naming another model."""
+        return self._copy(model, self.pinned_pool)
+
+    def with_pool(self, pinned_pool: Pool) -> RequestShape:
+        """The same request, its pool fixed."""
+        return self._copy(self.model, pinned_pool)
+
+    def _copy(self, model: str, pinned_pool: Pool | None) -> RequestShape:
         return RequestShape(
             model,
             self.category,
@@ -93,9 +103,10 @@ class RequestShape:
             self.streamed,
             self.prompt_characters,
             self.features,
-            self.pinned_pool,
+            pinned_pool,
             self.previous_response,
             self.decodes,
             self.session,
             self.cache_keys,
+            self.key_id,
         )
