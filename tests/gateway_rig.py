@@ -39,6 +39,7 @@ class Books:
     settled: list[tuple[Placement, Outcome]] = field(default_factory=list)
     rejections: list[tuple[SlipstreamError, str]] = field(default_factory=list)
     payloads: list[tuple[bytes, ...]] = field(default_factory=list)
+    remembered: list[tuple[str, str]] = field(default_factory=list)
     finished_calls: int = 0
     decisions: int = 0
 
@@ -58,6 +59,10 @@ class Books:
         assert placement in self.open, "settled twice, or never placed"
         self.open.remove(placement)
         self.settled.append((placement, outcome))
+
+    def remember_response(self, placement: Placement, response_id: str, now: float) -> None:
+        assert placement in self.open
+        self.remembered.append((placement.node.name, response_id))
 
     def models(self) -> tuple[str, ...]:
         return ("m", "org/other")
@@ -85,7 +90,7 @@ class Books:
                 continue
             usage = fields.get("usage") if isinstance(fields, dict) else None
             if usage:
-                return ResponseStatistics(usage["prompt_tokens"], usage["completion_tokens"])
+                return ResponseStatistics(usage.get("prompt_tokens"), usage.get("completion_tokens"))
         return ResponseStatistics()
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from itertools import accumulate, pairwise
 from pathlib import Path
 
@@ -10,10 +11,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slipstream.gateway.content import has_content
+from slipstream.gateway.dialect import DIALECTS, Dialect
 from slipstream.gateway.sse import MAX_HELD_BYTES, EventStream, data_payloads, last_boundary
 
 DATA = Path(__file__).parent / "data"
 STREAMS = sorted(path.name for path in DATA.glob("*stream*.http"))
+
+
+CHAT = DIALECTS["/v1/chat/completions"]
+SIGNS = {"/v1/messages": rb'"text":"[^"]', "/v1/responses": rb'"delta":"[^"]'}
+"""What only events with content have in the recordings, by path; completions have that of ``CONTENT_SIGN``."""
+CONTENT_SIGN = rb'"(content|text)":"[^"]'
+
+
+def path_of(name: str) -> str:
+    """The path whose answer a recording is."""
+    kind = name.split("-")[1]
+    return f"/v1/{kind}" if f"/v1/{kind}" in DIALECTS else "/v1/chat/completions"
 
 
 def recorded_body(name: str) -> bytes:
@@ -28,20 +42,21 @@ def cut(body: bytes, sizes: list[int]) -> list[bytes]:
     return [body[start:end] for start, end in pairwise(ends) if start < end]
 
 
-def forwarded(pieces: list[bytes]) -> tuple[list[bytes], EventStream, int | None]:
+def forwarded(pieces: list[bytes], dialect: Dialect = CHAT) -> tuple[list[bytes], EventStream, int | None]:
     """The blocks that came out, and the index of the piece that brought the first content."""
-    stream = EventStream(seeking=True)
+    stream = EventStream(dialect)
     blocks = [stream.feed(piece, float(index)) for index, piece in enumerate(pieces)]
     first = None if stream.first_content_at is None else int(stream.first_content_at)
     return [block for block in blocks if block], stream, first
 
 
-def first_content_end(body: bytes) -> int:
+def first_content_end(name: str) -> int:
     """Where the first event with content ends, found the plain way."""
+    sign = re.compile(SIGNS.get(path_of(name), CONTENT_SIGN))
     end = 0
-    for event in body.split(b"\n\n"):
+    for event in BODIES[name].split(b"\n\n"):
         end += len(event) + 2
-        if any(sign in event for sign in (b'"content":"', b'"text":"')) and b'"content":""' not in event:
+        if sign.search(event):
             return end
     raise AssertionError("the recording has no content")
 
@@ -52,20 +67,28 @@ def first_content_end(body: bytes) -> int:
 def test_any_chunking_of_a_recorded_stream_gives_the_same_bytes_events_and_first_content(
     name: str, newline: bytes, sizes: list[int]
 ) -> None:
+    dialect = DIALECTS[path_of(name)]
     body = BODIES[name].replace(b"\n", newline)
     pieces = cut(body, sizes)
-    blocks, stream, first = forwarded(pieces)
-    whole = EventStream(seeking=True)
+    blocks, stream, first = forwarded(pieces, dialect)
+    whole = EventStream(dialect)
     whole.feed(body, 0.0)
+    sent = [payload for payload in data_payloads([body]) if payload != b"[DONE]"]
 
     assert b"".join(blocks) + stream.held == body
     assert stream.held in (b"", b"\n")  # a CR may or may not be the first half of a line's end
     assert all(block.rstrip(b"\r\n") != block for block in blocks)
     assert data_payloads(blocks) == data_payloads([body])
     assert stream.terminated
-    assert stream.payloads()[-3:] == data_payloads([body])[:-1][-len(stream.payloads()[-3:]) :]
+    assert stream.payloads()[-3:] == sent[-len(stream.payloads()[-3:]) :]
+    if dialect.count_tokens is not None:
+        assert stream.counting_payloads()[0] == sent[0]
+        tokens = dialect.count_tokens(stream.counting_payloads())
+        assert tokens == dialect.count_tokens(tuple(sent))
+        assert None not in tokens
+    assert (stream.answer_id is not None) == (dialect.identify is not None) == ('"resp_' in BODIES[name].decode())
     arrived = list(accumulate(map(len, pieces)))
-    needed = first_content_end(BODIES[name])
+    needed = first_content_end(name)
     needed_here = len(BODIES[name][:needed].replace(b"\n", newline))
     assert first is not None
     assert arrived[first] >= needed_here - len(newline) + 1
@@ -75,12 +98,12 @@ def test_any_chunking_of_a_recorded_stream_gives_the_same_bytes_events_and_first
 @pytest.mark.parametrize("name", STREAMS)
 def test_single_bytes_give_whole_events_one_by_one(name: str) -> None:
     body = BODIES[name]
-    blocks, _, _ = forwarded([body[index : index + 1] for index in range(len(body))])
+    blocks, _, _ = forwarded([body[index : index + 1] for index in range(len(body))], DIALECTS[path_of(name)])
     assert blocks == [event + b"\n\n" for event in body.split(b"\n\n")[:-1]]
 
 
 def test_an_incomplete_event_is_held_back_and_what_came_before_it_is_not() -> None:
-    stream = EventStream(seeking=True)
+    stream = EventStream(CHAT)
     assert stream.feed(b"data: 1\n\ndata: 2", 0.0) == b"data: 1\n\n"
     assert stream.held == b"data: 2"
     assert stream.feed(b"\n", 0.0) == b""
@@ -89,7 +112,7 @@ def test_an_incomplete_event_is_held_back_and_what_came_before_it_is_not() -> No
 
 
 def test_an_event_over_the_limit_is_let_through_in_parts_and_none_of_it_is_lost() -> None:
-    stream = EventStream(seeking=True)
+    stream = EventStream(CHAT)
     start = b"data: " + b"x" * (MAX_HELD_BYTES - 6)
     assert stream.feed(start, 0.0) == b""
     assert [stream.split] == [False]
@@ -102,7 +125,7 @@ def test_an_event_over_the_limit_is_let_through_in_parts_and_none_of_it_is_lost(
     "end", [b"data: [DONE]\n\n", b"data:[DONE]\n\n", b"data: [DONE]\r\n\r\n", b"data: [DONE]\n", b"data: [DONE]"]
 )
 def test_the_terminator_is_known_in_every_spelling_and_even_without_its_blank_line(end: bytes) -> None:
-    stream = EventStream(seeking=True)
+    stream = EventStream(CHAT)
     stream.feed(b'data: {"choices":[]}\n\n' + end, 0.0)
     assert stream.terminated
     assert stream.payloads() == [b'{"choices":[]}']
@@ -112,9 +135,59 @@ def test_the_terminator_is_known_in_every_spelling_and_even_without_its_blank_li
     "text", [b"data: [DONE] \n\n", b"data: x[DONE]\n\n", b": [DONE]\n\n", b'data: {"a":"[DONE]"}\n\n', b""]
 )
 def test_what_only_looks_like_the_terminator_is_none(text: bytes) -> None:
-    stream = EventStream(seeking=True)
+    stream = EventStream(CHAT)
     stream.feed(text, 0.0)
     assert not stream.terminated
+
+
+@pytest.mark.parametrize(
+    ("path", "last"),
+    [
+        ("/v1/messages", b'event: message_stop\ndata: {"type":"message_stop"}\n\n'),
+        ("/v1/messages", b'event: error\ndata: {"type":"error","error":{"type":"overloaded_error","message":"x"}}\n\n'),
+        ("/v1/messages", b'event: message_stop\ndata: {"type":"message_stop"}\n\ndata: [DONE]\n\n'),
+        ("/v1/messages", b'event: message_stop\ndata: {"type":"message_stop"}'),
+        ("/v1/responses", b'event: response.completed\ndata: {"type":"response.completed","response":{}}\n\n'),
+        ("/v1/responses", b'event: response.incomplete\ndata: {"type":"response.incomplete","response":{}}\n\n'),
+        ("/v1/responses", b'event: response.failed\ndata: {"type":"response.failed","response":{}}\n\n'),
+        ("/v1/responses", b'event: error\ndata: {"type":"error","message":"x"}\n\n'),
+    ],
+)
+def test_each_dialect_has_its_own_terminators(path: str, last: bytes) -> None:
+    stream = EventStream(DIALECTS[path])
+    stream.feed(b'data: {"type":"ping"}\n\n' + last, 0.0)
+    assert stream.terminated
+    chat = EventStream(CHAT)
+    chat.feed(last, 0.0)
+    assert chat.terminated == (b"[DONE]" in last)
+
+
+@pytest.mark.parametrize(
+    ("path", "last"),
+    [
+        ("/v1/messages", b'data: {"type":"message_delta","usage":{"output_tokens":3}}\n\n'),
+        ("/v1/messages", b'event: message_stop\ndata: {"type":"mess'),
+        ("/v1/messages", b"event: message_stop\n\n"),
+        ("/v1/responses", b'data: {"type":"response.output_item.done","item":{"type":"response.completed"}}\n\n'),
+        ("/v1/responses", b'data: {"type":"response.output_text.delta","delta":"response.completed"}\n\n'),
+        ("/v1/responses", b'data: ["response.completed"]\n\n'),
+    ],
+)
+def test_a_stream_without_its_terminator_is_not_complete(path: str, last: bytes) -> None:
+    stream = EventStream(DIALECTS[path])
+    stream.feed(last, 0.0)
+    assert not stream.terminated
+
+
+def test_an_unread_stream_is_forwarded_without_a_look() -> None:
+    stream = EventStream(None)
+    assert not stream.seeking
+    assert stream.feed(b'data: {"choices":[{"text":"a"}]}\n\n', 0.0)
+    assert (stream.terminated, stream.answer_id, stream.counting_payloads()) == (
+        False,
+        None,
+        (b'{"choices":[{"text":"a"}]}',),
+    )
 
 
 def test_data_of_several_lines_is_one_payload_and_comments_are_none() -> None:
@@ -166,9 +239,9 @@ def test_roles_usage_and_garbage_are_no_content(payload: bytes) -> None:
     assert not has_content(payload)
 
 
-@given(st.binary())
-def test_no_bytes_make_an_event_stream_fail(data: bytes) -> None:
-    stream = EventStream(seeking=True)
+@given(st.binary(), st.sampled_from(sorted(DIALECTS)))
+def test_no_bytes_make_an_event_stream_fail(data: bytes, path: str) -> None:
+    stream = EventStream(DIALECTS[path])
     out = stream.feed(data, 0.0) + stream.feed(data, 1.0)
     assert out + stream.held == data * 2
     assert isinstance(stream.terminated, bool)

@@ -119,7 +119,7 @@ def test_a_client_sees_the_stream_that_it_would_have_seen_without(
     stream = b"".join(events) + extra + DONE
     cuts = sorted(choose.draw(st.lists(st.integers(0, len(stream)), max_size=6)))
     pieces = [stream[start:end] for start, end in zip([0, *cuts], [*cuts, len(stream)], strict=True)]
-    framing = EventStream(seeking=False)
+    framing = EventStream(None)
     fields = (BOTH[:0], BOTH[:1], BOTH)[added]
     seen = b"".join(without_events(framing.feed(piece, 0.0), fields) for piece in pieces if piece)
     assert seen + framing.held == plain

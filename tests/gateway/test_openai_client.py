@@ -9,7 +9,7 @@ import pytest
 
 from gateway_rig import rig
 from scripted_node import STREAM_HEAD, answer, chunked, die_after, scripted_node, stream
-from slipstream.core.errors import AllFull, UnknownModel
+from slipstream.core.errors import AllFull, ResponseNotFound, UnknownModel
 from slipstream.core.outcome import Ending
 
 DATA = Path(__file__).parent / "data"
@@ -85,3 +85,52 @@ async def test_a_stream_cut_short_raises_in_the_client() -> None:
                 async for _ in stream_:
                     pass
         assert gateway.books.outcomes[0].ending is Ending.UPSTREAM_LOST
+
+
+async def test_a_recorded_response_unstreamed_and_streamed() -> None:
+    whole, streamed = body_of("llamacpp-responses.http"), events_of("llamacpp-responses-stream.http")
+    async with (
+        scripted_node(answer(body=whole), stream(streamed)) as node,
+        rig(node.url) as gateway,
+        client_of(gateway.url) as client,
+    ):
+        response = await client.responses.create(model="m", input="?", instructions="Be brief.")
+        assert response.output_text
+        events = [event async for event in await client.responses.create(model="m", input="?", stream=True)]
+        assert "".join(event.delta for event in events if event.type == "response.output_text.delta")
+        assert events[-1].type == "response.completed"
+        assert [outcome.output_tokens for outcome in gateway.books.outcomes] == [15, 15]
+
+
+async def test_a_response_cut_short_ends_in_an_error_event_that_the_client_knows() -> None:
+    events = events_of("llamacpp-responses-stream.http")[:6]
+    async with (
+        scripted_node(die_after(STREAM_HEAD, *map(chunked, events))) as node,
+        rig(node.url) as gateway,
+        client_of(gateway.url) as client,
+    ):
+        last = [event async for event in await client.responses.create(model="m", input="?", stream=True)][-1]
+        assert last.type == "error"
+        assert "lost" in last.message
+        assert (last.code, last.sequence_number) == ("upstream_failed", 0)
+
+
+async def test_a_response_that_no_node_holds_is_not_found() -> None:
+    async with rig() as gateway, client_of(gateway.url) as client:
+        gateway.books.error = ResponseNotFound("No node holds it.", "previous_response_id")
+        with pytest.raises(openai.NotFoundError, match="No node holds it") as not_found:
+            await client.responses.create(model="m", input="?", previous_response_id="resp_1")
+        assert (not_found.value.code, not_found.value.param) == ("response_not_found", "previous_response_id")
+        with pytest.raises(openai.NotFoundError, match="No node holds it"):
+            await client.responses.retrieve("resp_1")
+
+
+async def test_embeddings_as_the_client_asks_for_them() -> None:
+    """It asks for base64 unless told otherwise, and decodes that itself."""
+    body = (
+        b'{"object":"list","model":"m","data":[{"object":"embedding","index":0,"embedding":"AACAPwAAAEA="}],"usage":{}}'
+    )
+    async with scripted_node(answer(body=body)) as node, rig(node.url) as gateway, client_of(gateway.url) as client:
+        answered = await client.embeddings.create(model="m", input=["a"])
+        assert answered.data[0].embedding == [1.0, 2.0]
+        assert b"base64" in node.calls[0].body

@@ -9,7 +9,7 @@ import pytest
 from slipstream.core import errors
 from slipstream.core.errors import SlipstreamError
 from slipstream.gateway import wire_errors
-from slipstream.gateway.problems import ROWS, error_event, problem_body, problem_headers, row_of
+from slipstream.gateway.problems import ROWS, problem_body, problem_headers, row_of
 
 NAMED = [getattr(module, name) for module in (errors, wire_errors) for name in module.__all__]
 TREE = [kind for kind in NAMED if issubclass(kind, SlipstreamError)]
@@ -60,12 +60,3 @@ def test_headers_say_when_to_come_back_and_which_methods_to_use() -> None:
     assert problem_headers(errors.UpstreamFailed("x")) == b""
     assert problem_headers(errors.WrongMethod("x", ("GET", "HEAD"))) == b"allow: GET, HEAD\r\n"
     assert problem_headers(errors.InvalidBody("x")) == b""
-
-
-@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/messages"])
-def test_an_error_event_is_one_whole_event_of_valid_json(path: str) -> None:
-    event = error_event(errors.UpstreamFailed("line one\nline two"), path)
-    assert event.endswith(b"\n\n")
-    assert event.count(b"\n\n") == 1
-    data = event.rpartition(b"data: ")[2]
-    assert "line one\nline two" in json.dumps(json.loads(data), ensure_ascii=False).replace("\\n", "\n")

@@ -20,6 +20,7 @@ SlipstreamError
 └── PlacementError              no node can take the request now (429, 503, 502, 504)
     ├── AllFull                 every usable node is at its limit
     ├── NothingUsable           no node is up
+    ├── OutOfDescriptors        this gateway can open no further connection
     ├── UpstreamFailed          the chosen node, and every retry, failed before the first byte
     └── UpstreamTimeout         the node accepted the request and did not answer in time
 """
@@ -40,6 +41,7 @@ __all__ = [
     "InvalidField",
     "KeyLimitReached",
     "NothingUsable",
+    "OutOfDescriptors",
     "PlacementError",
     "RequestError",
     "ResponseNotFound",
@@ -180,6 +182,10 @@ class AllFull(PlacementError):
 
 class NothingUsable(PlacementError):
     """No node that serves the model is up."""
+
+
+class OutOfDescriptors(PlacementError):
+    """This gateway may open no further connection: the operating system's limit on its file descriptors is reached."""
 
 
 class UpstreamFailed(PlacementError):

@@ -104,7 +104,12 @@ def features_of(path: str, view: RequestView) -> PromptFeatures:
 
 
 def shape_of(
-    view: RequestView, category: str, traffic_class: TrafficClass, pinned_pool: Pool | None = None
+    view: RequestView,
+    category: str,
+    traffic_class: TrafficClass,
+    pinned_pool: Pool | None = None,
+    *,
+    decodes: bool = True,
 ) -> RequestShape:
     """The request as routing sees it. A limit below 0 means "no limit" to llama.cpp, so it counts as none."""
     output_limit: int | None = None
@@ -121,6 +126,8 @@ def shape_of(
         _prompt_characters(view),
         _features(view) if view.min_p or view.logit_bias else _NO_FEATURES,
         pinned_pool,
+        view.previous_response_id,
+        decodes,
     )
 
 

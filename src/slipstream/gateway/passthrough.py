@@ -8,6 +8,7 @@ import msgspec
 
 from slipstream.core.keys import KeyPolicy
 from slipstream.core.request import RequestShape, TrafficClass
+from slipstream.gateway.responses import response_of_path
 
 __all__ = ["passed_through_shape"]
 
@@ -20,9 +21,12 @@ class _PassedThrough(msgspec.Struct, gc=False):
 _decode_passed_through: Final = msgspec.json.Decoder(_PassedThrough).decode
 
 
-def passed_through_shape(body: bytes, category: str, policy: KeyPolicy | None = None) -> RequestShape:
+def passed_through_shape(path: str, body: bytes, category: str, policy: KeyPolicy | None = None) -> RequestShape:
     """The shape of a request that is not read further: its model and whether it is streamed, if its body says so, and
     what the policy of its API key says, ``None`` without one.
+
+    Whether it decodes anything is not known, so it counts as one that does not. A path that concerns one response leads
+    to the node that holds it.
     """
     try:
         view = _decode_passed_through(body) if body.startswith(b"{") else _PassedThrough()
@@ -35,4 +39,6 @@ def passed_through_shape(body: bytes, category: str, policy: KeyPolicy | None = 
         traffic_class,
         streamed=bool(view.stream),
         pinned_pool=None if policy is None else policy.pinned_pool,
+        previous_response=response_of_path(path),
+        decodes=False,
     )

@@ -9,6 +9,7 @@ from typing import Protocol
 
 from slipstream.core.dispatch import Placement
 from slipstream.core.errors import SlipstreamError
+from slipstream.core.history import History
 from slipstream.core.keys import KeyPolicy
 from slipstream.core.node import Instrument
 from slipstream.core.outcome import Outcome, ResponseStatistics
@@ -25,6 +26,8 @@ __all__ = [
     "Ports",
     "ReadStatistics",
     "Reader",
+    "Trace",
+    "Tracer",
 ]
 
 
@@ -36,6 +39,9 @@ class Dispatcher(Protocol):
 
     def settle(self, placement: Placement, outcome: Outcome, now: float) -> None:
         """Release the booking and credit what was learnt."""
+
+    def remember_response(self, placement: Placement, response_id: str, now: float) -> None:
+        """Requests that refer to this answer of the placement must go to its node."""
 
 
 class FleetView(Protocol):
@@ -61,6 +67,28 @@ class Observer(Protocol):
         """One call of ``Dispatcher.place`` took so long, whether it placed or raised."""
 
 
+class Trace(Protocol):
+    """A traced request. ``lines`` are the header lines that its nodes get in place of the client's."""
+
+    @property
+    def lines(self) -> bytes: ...
+
+    def end(self, history: History) -> None:
+        """The request has ended."""
+
+
+class Tracer(Protocol):
+    """Follows some requests from process to process. Quick, and raises nothing."""
+
+    def begin(self, lines: bytes, waited_s: float) -> Trace | None:
+        """The trace of a request that arrived ``waited_s`` seconds ago, ``None`` when it is not traced. ``lines`` are
+        the client's header lines that are passed on.
+        """
+
+
+Answered = Callable[[History], None]
+"""Told once of every request that has ended, whoever answered it. Quick, and raises nothing."""
+
 Reader = Callable[[str, bytes, RequestHead, "KeyPolicy | None"], RequestShape]
 """Path, body, head and the policy of its API key (``None`` without) to the shape of a request to a path of a known
 dialect. Raises a RequestError. Must be safe to call off the loop's thread."""
@@ -82,7 +110,8 @@ def no_added_fields(_engine: str | None, _instrument: Instrument) -> tuple[Added
 class Ports:
     """Everything the data plane is wired to.
 
-    ``keys`` are those of the clients that are let in, ``None`` = everyone is.
+    ``keys`` are those of the clients that are let in, ``None`` = everyone is. ``answered`` and ``tracer`` are ``None``
+    when nobody wants to know.
     ``clock`` is monotonic, in seconds, on the time base of the loop's own clock (whose resolution, a millisecond on
     uvloop, is too coarse for latencies). ``default_category`` is that of requests that are passed through unread.
     """
@@ -95,4 +124,6 @@ class Ports:
     default_category: str = "chat"
     added_fields: AddedFields = no_added_fields
     keys: KeyRing | None = None
+    answered: Answered | None = None
+    tracer: Tracer | None = None
     clock: Callable[[], float] = monotonic

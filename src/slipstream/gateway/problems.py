@@ -17,7 +17,7 @@ from slipstream.core.errors import (
 )
 from slipstream.gateway.wire_errors import HeadersTooLarge, MalformedRequest, RequestTimedOut, TooManyConnections
 
-__all__ = ["ROWS", "Row", "error_event", "problem_body", "problem_headers", "row_of"]
+__all__ = ["ROWS", "Row", "problem_body", "problem_headers", "row_of"]
 
 
 class Row(NamedTuple):
@@ -51,6 +51,7 @@ ROWS: Final[dict[type[SlipstreamError], Row]] = {
     errors.UpstreamFailed: Row(502, "server_error", "upstream_failed"),
     errors.NothingUsable: Row(503, "server_error", "nothing_usable"),
     TooManyConnections: Row(503, "server_error", "too_many_connections"),
+    errors.OutOfDescriptors: Row(503, "server_error", "out_of_descriptors"),
     errors.UpstreamTimeout: Row(504, "server_error", "upstream_timeout"),
 }
 """Every leaf of the exception tree that can reach a client, in the order of the statuses."""
@@ -85,15 +86,3 @@ def problem_headers(error: SlipstreamError) -> bytes:
     if isinstance(error, Unauthenticated):
         return b"www-authenticate: Bearer\r\n"
     return b""
-
-
-def error_event(error: SlipstreamError, path: str) -> bytes:
-    """The error as the last event of a stream that can not be completed, in the dialect of its path."""
-    row = row_of(error)
-    if path == "/v1/responses":
-        flat = {"type": "error", "code": row.code, "message": str(error), "param": None}
-        return b"event: error\ndata: %b\n\n" % msgspec.json.encode(flat)
-    if path == "/v1/messages":
-        nested = {"type": "error", "error": {"type": "api_error", "message": str(error)}}
-        return b"event: error\ndata: %b\n\n" % msgspec.json.encode(nested)
-    return b"data: %b\n\n" % problem_body(error)

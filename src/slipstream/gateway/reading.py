@@ -52,10 +52,10 @@ class RequestReader:
             category = self._categorizer.categorize(
                 features_of(path, view) if dialect.decodes else PromptFeatures(path, view.model, False, None, "", 0, "")  # noqa: FBT003 - it has no tools
             )
-        pinned = None
-        if dialect.decodes:
-            pinned = self._pins.get(category) if policy is None else policy.pinned_pool or self._pins.get(category)
-        return shape_of(view, category, self._traffic_class(view, head, policy), pinned)
+        pinned = None if policy is None else policy.pinned_pool
+        if pinned is None and dialect.decodes:
+            pinned = self._pins.get(category)
+        return shape_of(view, category, self._traffic_class(view, head, policy), pinned, decodes=dialect.decodes)
 
     def _trusts_category(self, policy: KeyPolicy | None) -> bool:
         trusts = None if policy is None else policy.trusts_category

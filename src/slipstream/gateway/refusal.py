@@ -10,10 +10,13 @@ import msgspec
 from slipstream.core.errors import AllFull
 from slipstream.gateway.headers import Answer
 
-__all__ = ["FULL_STATUSES", "all_full"]
+__all__ = ["FULL_STATUSES", "HELD_REFUSAL_BYTES", "all_full"]
 
 FULL_STATUSES: Final = frozenset({429, 503})
 """What a node answers when it can take no more: worth another node's try, and no fault."""
+
+HELD_REFUSAL_BYTES: Final = 64 * 1024
+"""Up to here a refusal is held, so that another node can still take the request; a longer one is passed on."""
 
 MESSAGE_CHARACTERS: Final = 200
 """Of an engine's message, the client gets this much."""

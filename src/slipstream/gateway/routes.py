@@ -7,6 +7,7 @@ from enum import Enum, auto
 from typing import Final
 
 from slipstream.core.errors import UnknownPath, WrongMethod
+from slipstream.gateway.dialect import DIALECTS
 
 __all__ = ["Endpoint", "allowed_methods", "endpoint_of"]
 
@@ -14,8 +15,8 @@ __all__ = ["Endpoint", "allowed_methods", "endpoint_of"]
 class Endpoint(Enum):
     """What a request is for."""
 
-    COMPLETION = auto()
-    """Read, categorised, placed."""
+    READ = auto()
+    """A dialect that is known: read, categorised, placed."""
     PASSED_THROUGH = auto()
     """Any other path of the engines' API: forwarded to a node that serves the body's model, or to any."""
     MODELS = auto()
@@ -29,8 +30,7 @@ _POST: Final = ("POST", "OPTIONS")
 _ANY: Final = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 
 _EXACT: Final[dict[str, tuple[Endpoint, tuple[str, ...]]]] = {
-    "/v1/chat/completions": (Endpoint.COMPLETION, _POST),
-    "/v1/completions": (Endpoint.COMPLETION, _POST),
+    **dict.fromkeys(DIALECTS, (Endpoint.READ, _POST)),
     "/v1/models": (Endpoint.MODELS, _GET),
     "/health": (Endpoint.HEALTH, _GET),
     "/ready": (Endpoint.READY, _GET),

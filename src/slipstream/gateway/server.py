@@ -13,6 +13,7 @@ from urllib.parse import unquote
 from slipstream.core.errors import NothingUsable, SlipstreamError
 from slipstream.core.keys import Lease
 from slipstream.core.request import RequestShape
+from slipstream.gateway.dialect import DIALECTS
 from slipstream.gateway.exchange import Exchange
 from slipstream.gateway.headers import RequestHead
 from slipstream.gateway.limits import Limits
@@ -147,8 +148,8 @@ class Gateway(Handler):
             keys = self._ports.keys
             if keys is not None and endpoint is not Endpoint.HEALTH and endpoint is not Endpoint.READY:
                 connection.lease = keys.admit(request.head, request.received_at)
-            if endpoint is Endpoint.COMPLETION or endpoint is Endpoint.PASSED_THROUGH:
-                self._exchange(connection, request, endpoint)
+            if endpoint is Endpoint.READ or endpoint is Endpoint.PASSED_THROUGH:
+                self._exchange(connection, request)
             else:
                 self._answer(connection, request, endpoint)
         except SlipstreamError as error:
@@ -188,27 +189,31 @@ class Gateway(Handler):
             error = NothingUsable("Not ready: no node of the fleet is usable now.")
             reply(connection, request, row_of(error).status, problem_body(error), problem_headers(error))
 
-    def _exchange(self, connection: ClientConnection, request: Request, endpoint: Endpoint) -> None:
+    def _exchange(self, connection: ClientConnection, request: Request) -> None:
         """Read the request's body and start the exchange. Raises RequestError."""
         ports = self._ports
         lease = connection.lease
         policy = None if lease is None else lease.key.policy
-        completion = endpoint is Endpoint.COMPLETION
-        exchange = Exchange(ports, self._limits, self._upstreams, connection, request, read=completion)
-        if not completion:
-            connection.work = exchange
-            exchange.begin(passed_through_shape(request.body, ports.default_category, policy))
-        elif len(request.body) <= OFF_LOOP_BODY_BYTES:
-            shape = ports.reader(request.path, request.body, request.head, policy)
+        path, body = request.path, request.body
+        dialect = DIALECTS.get(path)
+        exchange = Exchange(ports, self._limits, self._upstreams, connection, request, dialect)
+        if len(body) <= OFF_LOOP_BODY_BYTES:
+            if dialect is None:
+                shape = passed_through_shape(path, body, ports.default_category, policy)
+            else:
+                shape = ports.reader(path, body, request.head, policy)
             if lease is not None:
-                lease.widen(shape.sequences)
+                _book(lease, shape)
             connection.work = exchange
             exchange.begin(shape)
+            return
+        connection.work = exchange
+        loop = asyncio.get_running_loop()
+        if dialect is None:
+            future = loop.run_in_executor(None, passed_through_shape, path, body, ports.default_category, policy)
         else:
-            connection.work = exchange
-            loop = asyncio.get_running_loop()
-            future = loop.run_in_executor(None, ports.reader, request.path, request.body, request.head, policy)
-            future.add_done_callback(partial(_read, exchange, lease))
+            future = loop.run_in_executor(None, ports.reader, path, body, request.head, policy)
+        future.add_done_callback(partial(_read, exchange, lease))
 
     def _sweep(self) -> None:
         """Look for what has taken too long: one timer for all, so that chunks and requests cost none."""
@@ -232,11 +237,17 @@ def _sweep_interval_s(limits: Limits) -> float:
     )
 
 
+def _book(lease: Lease, shape: RequestShape) -> None:
+    """Count a request that has been read on its key, and call it by that. Raises TooManyInFlight or InvalidField."""
+    lease.widen(shape.sequences)
+    shape.key_id = lease.key.policy.key_id
+
+
 def _read(exchange: Exchange, lease: Lease | None, future: asyncio.Future[RequestShape]) -> None:
     try:
         shape = future.result()
         if lease is not None:
-            lease.widen(shape.sequences)
+            _book(lease, shape)
     except SlipstreamError as error:
         exchange.fail(error)
     else:

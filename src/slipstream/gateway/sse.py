@@ -6,7 +6,8 @@ from collections import deque
 from collections.abc import Iterable
 from typing import Final
 
-from slipstream.gateway.content import has_content
+from slipstream.gateway.content import event_type
+from slipstream.gateway.dialect import Dialect
 
 __all__ = ["MAX_HELD_BYTES", "EventStream", "data_payloads", "last_boundary"]
 
@@ -45,18 +46,22 @@ class EventStream:
     """Cuts a stream into blocks of whole events. However the bytes are cut on arrival, the same bytes come out.
 
     ``first_content_at`` is the time handed to the ``feed`` that brought the first content, ``None`` before. ``seeking``
-    is true until then. ``split`` is true once part of an overlong event was let through.
+    is true until then. ``split`` is true once part of an overlong event was let through. ``answer_id`` is the id by
+    which a later request can refer to the answer, ``None`` before it is known.
     """
 
-    __slots__ = ("_held", "_recent", "first_content_at", "seeking", "split")
+    __slots__ = ("_dialect", "_held", "_opening", "_recent", "answer_id", "first_content_at", "seeking", "split")
 
-    def __init__(self, *, seeking: bool) -> None:
-        """``seeking``: the dialect is one that ``has_content`` knows, so the first content is looked for."""
-        self.seeking = seeking
+    def __init__(self, dialect: Dialect | None) -> None:
+        """``dialect`` is what the events are read by; ``None``: they are passed through unread."""
+        self._dialect = dialect
+        self.seeking = dialect is not None and dialect.has_content is not None
         self._held = b""
+        self._opening = b""
         self._recent: deque[bytes] = deque(maxlen=_KEPT_BLOCKS)
         self.first_content_at: float | None = None
         self.split = False
+        self.answer_id: str | None = None
 
     def feed(self, data: bytes, now: float) -> bytes:
         """Take bytes that arrived at ``now`` (of use only while ``seeking``); returns the whole events to forward."""
@@ -65,10 +70,25 @@ class EventStream:
             if not data:
                 return data
         self._recent.append(data)
-        if self.seeking and any(map(has_content, data_payloads((data,)))):
-            self.seeking = False
-            self.first_content_at = now
+        if self.seeking:
+            self._seek(data, now)
         return data
+
+    def _seek(self, block: bytes, now: float) -> None:
+        """Look for the first content, and on the way for what the first events say."""
+        dialect = self._dialect
+        assert dialect is not None
+        has_content, identify = dialect.has_content, dialect.identify
+        assert has_content is not None
+        if not self._opening and dialect.count_tokens is not None:
+            self._opening = block
+        for payload in data_payloads((block,)):
+            if identify is not None and self.answer_id is None:
+                self.answer_id = identify(payload)
+            if has_content(payload):
+                self.seeking = False
+                self.first_content_at = now
+                return
 
     def _cut(self, data: bytes) -> bytes:
         held = self._held
@@ -82,13 +102,22 @@ class EventStream:
         return joined[:end]
 
     def payloads(self) -> list[bytes]:
-        """The ``data`` of the last few events forwarded, in order, without the terminator."""
+        """The ``data`` of the last few events forwarded, in order, without the terminator ``[DONE]``."""
         return [payload for payload in data_payloads(self._recent) if payload != _DONE]
+
+    def counting_payloads(self) -> tuple[bytes, ...]:
+        """The ``data`` of the events that may count tokens: the last three, and the first where they count there."""
+        last = self.payloads()[-3:]
+        return (*data_payloads((self._opening,))[:1], *last) if self._opening else tuple(last)
 
     @property
     def terminated(self) -> bool:
         """Whether the stream has said that it is complete."""
-        return _DONE in data_payloads((*self._recent, self._held + b"\n\n"))
+        payloads = data_payloads((*self._recent, self._held + b"\n\n"))
+        if _DONE in payloads:
+            return True
+        dialect = self._dialect
+        return dialect is not None and bool(dialect.ends) and any(event_type(each) in dialect.ends for each in payloads)
 
     @property
     def held(self) -> bytes:

@@ -3,25 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Annotated, NamedTuple
+from typing import Annotated
 
 import msgspec
 
-from slipstream.core.acceptance import SpeculationSample
-
-__all__ = ["Count", "Counted", "ReadTokens"]
+__all__ = ["Count", "ReadTokens"]
 
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 """A number of tokens. More than a float counts exactly is no count, and JSON has no limit of its own."""
-
-
-class Counted(NamedTuple):
-    """Statistics of an answer, put together from what its dialect and its engine say; ``None`` = not said."""
-
-    prompt_tokens: int | None = None
-    output_tokens: int | None = None
-    sample: SpeculationSample | None = None
-
 
 ReadTokens = Callable[[tuple[bytes, ...]], tuple["int | None", "int | None"]]
 """Payloads of an answer, in order, to its tokens: of the prompt, cached ones among them, and of the output."""

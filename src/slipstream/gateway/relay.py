@@ -1,0 +1,211 @@
+"""A node's answer on its way to the client: held, passed on event by event, ended or broken off, and counted."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from slipstream.core.errors import PlacementError, SlipstreamError
+from slipstream.core.outcome import ResponseStatistics
+from slipstream.gateway.counting import statistics_of
+from slipstream.gateway.dialect import Dialect, errors_of
+from slipstream.gateway.headers import Answer, status_line
+from slipstream.gateway.ports import Ports
+from slipstream.gateway.reply import reply_problem
+from slipstream.gateway.sse import EventStream
+from slipstream.gateway.wire import ClientConnection, Request
+
+__all__ = ["HELD_BODY_BYTES", "Relay"]
+
+HELD_BODY_BYTES: Final = 64 * 1024
+"""Up to here a body of known length is held until it is whole, so that one cut short can still become a 502."""
+
+READ_BODY_BYTES: Final = 4 * 1024 * 1024
+"""Longer bodies are not read for statistics."""
+
+_BODILESS: Final = frozenset({204, 304})
+_LAST_CHUNK: Final = b"0\r\n\r\n"
+
+
+class Relay:
+    """One request's client, and what has been written to it.
+
+    ``answer`` is the head of the client's answer, ``None`` while there is none. It is written with the first bytes of
+    the body, so up to then the client can still get an error instead. ``client`` is ``None`` once it has gone or has
+    its answer.
+    """
+
+    __slots__ = (
+        "_body_bytes",
+        "_chunked",
+        "_dialect",
+        "_events",
+        "_head",
+        "_pieces",
+        "_ports",
+        "_read",
+        "_request",
+        "answer",
+        "client",
+    )
+
+    def __init__(self, ports: Ports, client: ClientConnection, request: Request, dialect: Dialect | None) -> None:
+        """``dialect`` is what the answer is read by, for statistics; ``None``: it is passed through unread."""
+        self._ports = ports
+        self.client: ClientConnection | None = client
+        self._request = request
+        self._dialect = dialect
+        self._read = dialect is not None and dialect.has_content is not None
+        self.answer: Answer | None = None
+        self._events: EventStream | None = None
+        self._head: bytes | None = None
+        self._chunked = False
+        self._body_bytes = 0
+        self._pieces: list[bytes] = []
+
+    def begin(self, answer: Answer, marks: bytes) -> None:
+        """The node's answer is the client's. ``marks`` are the header lines that say where it was made and why."""
+        self.answer = answer
+        request = self._request
+        status = answer.status
+        lines = [status_line(status), answer.lines, marks, b"x-request-id: %b\r\n" % request.request_id.encode()]
+        if answer.events:
+            self._events = EventStream(self._dialect)
+        if status == 204:
+            pass  # it has no body, and must not say how long one is
+        elif answer.length is not None and not answer.events:
+            lines.append(b"content-length: %d\r\n" % answer.length)
+        elif status not in _BODILESS and request.method != "HEAD":
+            self._chunked = request.chunks
+            if self._chunked:
+                lines.append(b"transfer-encoding: chunked\r\n")
+            else:
+                request.keep_alive = False  # the end of the connection is the end of the body
+        lines.append(b"\r\n" if request.keep_alive else b"connection: close\r\n\r\n")
+        self._head = b"".join(lines)
+        if answer.events:
+            self._write(b"")
+
+    def feed(self, data: bytes, framed: bytes | None) -> str | None:
+        """Pass on bytes of the answer's body. ``framed``: the same as one whole HTTP chunk, when they came so.
+
+        Returns the id by which later requests can refer to the answer, when these bytes told it.
+        """
+        events = self._events
+        if events is None:
+            self._hold_or_write(data)
+            return None
+        told: str | None = None
+        if events.seeking:
+            known = events.answer_id
+            block = events.feed(data, self._ports.clock())
+            if known is None:
+                told = events.answer_id
+        else:
+            block = events.feed(data, 0.0)
+        if block:
+            client = self.client
+            assert client is not None
+            if not self._chunked:
+                client.write(block)
+            elif framed is not None and block is data:
+                client.write(framed)
+            else:
+                client.write(b"%x\r\n%b\r\n" % (len(block), block))
+        return told
+
+    def _hold_or_write(self, data: bytes) -> None:
+        answer = self.answer
+        assert answer is not None
+        self._body_bytes += len(data)
+        if self._body_bytes <= READ_BODY_BYTES and (self._read or self._head is not None):
+            self._pieces.append(data)
+        if self._head is None or answer.length is None or answer.length > HELD_BODY_BYTES:
+            self._write_body(data)
+
+    @property
+    def incomplete(self) -> bool:
+        """Whether what the node sent lacks the end that its dialect's streams have."""
+        events, answer = self._events, self.answer
+        return (
+            self._read and events is not None and answer is not None and answer.status == 200 and not events.terminated
+        )
+
+    @property
+    def terminated(self) -> bool:
+        """Whether a stream has said that it is complete: what is lost behind that is no loss."""
+        return self._events is not None and self._events.terminated
+
+    @property
+    def first_content_at(self) -> float | None:
+        """When the first content came, ``None`` when it has not, or is not looked for."""
+        return None if self._events is None else self._events.first_content_at
+
+    def end(self) -> None:
+        """The answer is whole: write what is left of it. The client still waits for ``finish``."""
+        events = self._events
+        if events is not None:
+            if events.held:
+                self._write_body(events.held)
+        elif self._pieces and self._head is not None:
+            self._write_body(b"".join(self._pieces))
+        self._write(_LAST_CHUNK if self._chunked else b"")
+
+    def finish(self) -> None:
+        """The client has its answer."""
+        client, self.client = self.client, None
+        if client is not None:
+            client.finish(keep_alive=self._request.keep_alive)
+
+    def fail(self, error: SlipstreamError) -> None:
+        """Answer with an error, nothing having been written."""
+        client, self.client = self.client, None
+        if client is not None:
+            reply_problem(self._ports, client, self._request, error)
+
+    def break_off(self, error: PlacementError) -> None:
+        """The answer can not be completed: say so, in whatever way its state still allows."""
+        events = self._events
+        if self.answer is None or self._head is not None:
+            self.fail(error)
+        elif events is not None:
+            payloads = events.payloads()
+            event = errors_of(self._request.path).event(error, payloads[-1] if payloads else b"")
+            self._write_body(b"\n\n" + event if events.split else event)
+            self._write(_LAST_CHUNK if self._chunked else b"")
+            self.finish()
+        else:  # neither a last chunk nor the promised length: the client sees that something is missing
+            client, self.client = self.client, None
+            if client is not None:
+                client.finish(keep_alive=False)
+
+    def statistics(self, engine: str | None) -> ResponseStatistics | None:
+        """What the whole answer says of itself; ``None`` when it says nothing, or is not read."""
+        events, dialect = self._events, self._dialect
+        payloads: tuple[bytes, ...] = ()
+        if dialect is None or not self._read:
+            return None
+        if events is not None:
+            payloads = events.counting_payloads()
+        elif 0 < self._body_bytes <= READ_BODY_BYTES:
+            payloads = (b"".join(self._pieces),)
+        return statistics_of(self._ports.read_statistics, engine, dialect, payloads) if payloads else None
+
+    def answer_id(self) -> str | None:
+        """The id by which later requests can refer to a whole answer that is no stream; ``None`` when it has none."""
+        dialect = self._dialect
+        if dialect is None or dialect.identify is None or self._events is not None:
+            return None
+        return dialect.identify(b"".join(self._pieces)) if 0 < self._body_bytes <= READ_BODY_BYTES else None
+
+    def _write(self, data: bytes) -> None:
+        """Write bytes of the answer, behind its head if that is not written."""
+        client = self.client
+        assert client is not None
+        head, self._head = self._head, None
+        if head is not None:
+            data = head + data
+        if data:
+            client.write(data)
+
+    def _write_body(self, data: bytes) -> None:
+        self._write(b"%x\r\n%b\r\n" % (len(data), data) if self._chunked else data)
