@@ -45,8 +45,7 @@ class Fleet:
     ``stale_after_s``: age of the last good report at which telemetry stops being fresh. ``hysteresis``: sequences below
     the ceiling at which a saturated node becomes eligible again. ``gauge_lag_s(engine)``: how far an engine's running
     gauge may lag behind what it does. ``abort_lag_s(engine)``: how long it may work on for a client that left.
-    ``circuit_changed`` is
-    told of a node whose circuit changed its state.
+    ``circuit_changed`` is told of a node whose circuit changed its state.
     """
 
     def __init__(
