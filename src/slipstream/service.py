@@ -7,6 +7,7 @@ import os
 import random
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from functools import partial
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -38,6 +39,7 @@ from slipstream.engines.scrape import Scraper
 from slipstream.gateway.keys import KeyRing
 from slipstream.gateway.ports import Ports
 from slipstream.gateway.server import Gateway
+from slipstream.gateway.tls import Authorities, Certificate
 from slipstream.settings import Settings, acceptance_prior, read_settings, settings_of, threshold_settings
 from slipstream.telemetry.collector import FleetCollector
 from slipstream.telemetry.instruments import Instruments
@@ -78,13 +80,13 @@ class Service:
         )
         self._keys: KeyRing | None = None
         self.gateway = Gateway(self._ports(settings), settings.limits)
-        self.supervisor = Supervisor(
-            dispatcher, lambda node: Scraper(node.url, node.api_key), settings.timing, clock=monotonic
-        )
+        self.supervisor = Supervisor(dispatcher, partial(_scraper, Authorities()), settings.timing, clock=monotonic)
         self.membership = Membership(dispatcher, self.supervisor, clock=monotonic, forgotten=self.gateway.forget)
         self.discovery = Discovery(self.membership.set, addresses_of)
         self._reloader: Reloader[Settings] | None = None
         self._reloading: set[asyncio.Task[Any]] = set()
+        self.gateway_certificate = None if settings.gateway_tls is None else Certificate(settings.gateway_tls)
+        self.admin_certificate = None if settings.admin_tls is None else Certificate(settings.admin_tls)
         self.gateway_url = ""
         self.admin_url = ""
 
@@ -111,6 +113,12 @@ class Service:
         self.collector.categories = tuple(config.categories)
         self.supervisor.configure(settings.timing, [node.spec for node in self.dispatcher.fleet.nodes()])
         self.discovery.configure(settings.nodes, settings.templates, config.discovery.resolve_interval_s)
+        for certificate, tls in (
+            (self.gateway_certificate, settings.gateway_tls),
+            (self.admin_certificate, settings.admin_tls),
+        ):
+            if certificate is not None and tls is not None:
+                certificate.newest = tls
         if config.log != before.config.log:
             configure_logs(config.log.level, config.log.format)
         return differences(before.config, config)
@@ -225,9 +233,10 @@ async def running(config: FleetConfig, path: Path | None = None) -> AsyncIterato
     service = Service(settings, build_dispatcher(config, (), random.Random().random))
     async with AsyncExitStack() as stack:
         with _binding("gateway", config.gateway.listen):
-            host, port = await service.gateway.listen(*config.gateway.address)
+            host, port = await service.gateway.listen(*config.gateway.address, service.gateway_certificate)
         stack.push_async_callback(service.gateway.close, 0.0)
-        service.gateway_url = f"http://{_shown(host)}:{port}"
+        scheme = "http" if service.gateway_certificate is None else "https"
+        service.gateway_url = f"{scheme}://{_shown(host)}:{port}"
         admin = Admin(
             service.dispatcher,
             service.collector,
@@ -236,8 +245,9 @@ async def running(config: FleetConfig, path: Path | None = None) -> AsyncIterato
             token=lambda: service.settings.admin_token,
             reloads=service.reloads,
         )
+        admin_tls = None if service.admin_certificate is None else service.admin_certificate.context
         with _binding("admin", config.admin.listen):
-            service.admin_url = await stack.enter_async_context(serve_admin(admin, *config.admin.address))
+            service.admin_url = await stack.enter_async_context(serve_admin(admin, *config.admin.address, admin_tls))
         stack.push_async_callback(service.supervisor.stop)
         stack.push_async_callback(service.discovery.stop)
         service.discovery.configure(settings.nodes, settings.templates, config.discovery.resolve_interval_s)
@@ -264,6 +274,10 @@ def _binding(part: str, listen: str) -> Iterator[None]:
         # The text of event loops wraps the system's own, which says what a person has to know.
         reason = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror
         raise CanNotListen(f"can not listen on {listen} ({part}): {reason}") from error
+
+
+def _scraper(authorities: Authorities, node: NodeSpec) -> Scraper:
+    return Scraper(node.url, node.api_key, partial(authorities.context, node.authorities))
 
 
 def _shown(host: str) -> str:

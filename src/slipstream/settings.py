@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import ssl
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from slipstream.config import (
@@ -15,6 +16,7 @@ from slipstream.config import (
     node_templates,
     prior_alphas,
 )
+from slipstream.config.schema import Tls
 from slipstream.config.sources import files_of
 from slipstream.control.poller import Timing
 from slipstream.core.acceptance import AcceptancePrior
@@ -28,6 +30,7 @@ from slipstream.engines.catalogue import ENGINES
 from slipstream.gateway.limits import Limits, connections_allowed
 from slipstream.gateway.ports import Reader
 from slipstream.gateway.reading import RequestReader
+from slipstream.gateway.tls import server_context
 
 __all__ = ["Settings", "acceptance_prior", "read_settings", "reader_of", "settings_of", "threshold_settings"]
 
@@ -49,12 +52,16 @@ class Settings:
     prior: AcceptancePrior
     timing: Timing
     keys: tuple[tuple[bytes, KeyPolicy], ...]
-    admin_token: str | None
+    admin_token: str | None = field(repr=False)
+    gateway_tls: ssl.SSLContext | None = None
+    admin_tls: ssl.SSLContext | None = None
     files: tuple[Path, ...] = ()
 
 
 def settings_of(config: FleetConfig, files: tuple[Path, ...] = ()) -> Settings:
-    """A configuration made ready. Raises ``ValueError`` when a key that was there at its check is there no longer."""
+    """A configuration made ready. Raises ``ValueError`` when a key or certificate that was there at its check is there
+    no longer.
+    """
     return Settings(
         config=config,
         nodes=node_specs(config),
@@ -66,6 +73,8 @@ def settings_of(config: FleetConfig, files: tuple[Path, ...] = ()) -> Settings:
         timing=Timing(interval_s=config.control.poll_interval_s, timeout_s=config.control.poll_timeout_s),
         keys=api_keys(config),
         admin_token=admin_token(config),
+        gateway_tls=_tls(config.gateway.tls),
+        admin_tls=_tls(config.admin.tls),
         files=files,
     )
 
@@ -78,6 +87,8 @@ def read_settings(path: Path, running: FleetConfig) -> Settings:
         for key, was, now in (
             ("gateway.listen", running.gateway.listen, config.gateway.listen),
             ("admin.listen", running.admin.listen, config.admin.listen),
+            ("gateway.tls", _with_or_without(running.gateway.tls), _with_or_without(config.gateway.tls)),
+            ("admin.tls", _with_or_without(running.admin.tls), _with_or_without(config.admin.tls)),
         )
         if was != now
     ]
@@ -86,8 +97,19 @@ def read_settings(path: Path, running: FleetConfig) -> Settings:
     try:
         return settings_of(config, files_of(path, config))
     except ValueError as error:
-        problem = ConfigProblem(str(path), None, "", "a key that has gone since it was checked", str(error))
+        problem = ConfigProblem(str(path), None, "", "a key or certificate that has gone since its check", str(error))
         raise ConfigError((problem,)) from error
+
+
+def _with_or_without(tls: Tls | None) -> str:
+    return "no certificate" if tls is None else "a certificate"
+
+
+def _tls(tls: Tls | None) -> ssl.SSLContext | None:
+    try:
+        return None if tls is None else server_context(tls.certificate, tls.key)
+    except OSError as error:
+        raise ValueError(f"a certificate and its key ({error.strerror or error})") from error
 
 
 def reader_of(config: FleetConfig) -> Reader:
@@ -100,6 +122,7 @@ def reader_of(config: FleetConfig) -> Reader:
         config.routing.pins,
         trusting=config.trust_category_header,
         trusting_class=config.trust_class_header,
+        affinity=config.routing.affinity,
     ).read
 
 
@@ -122,6 +145,8 @@ def threshold_settings(config: FleetConfig) -> ThresholdSettings:
         short_output_tokens=speculative.short_output_tokens,
         holdback=routing.holdback,
         fallback=routing.fallback,
+        affinity_slack=routing.affinity_slack if routing.affinity else None,
+        observe=routing.mode == "observe",
         probing=ProbingSettings(routing.probe_share, routing.probe_interval_s),
         rejected_features=_rejected_features,
     )
@@ -141,6 +166,8 @@ def _limits(config: FleetConfig) -> Limits:
         client_keep_alive_s=timeouts.client_keep_alive_s,
         max_connections=gateway.max_connections or connections_allowed(),
         retries=gateway.retries,
+        queue_size=gateway.queue.size,
+        queue_timeout_s=gateway.queue.timeout_s,
     )
 
 

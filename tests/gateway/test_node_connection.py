@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from slipstream.core.node import NodeSpec
 from slipstream.core.request import Pool
 from slipstream.gateway.headers import Answer
+from slipstream.gateway.tls import Authorities
 from slipstream.gateway.upstream import NodeConnection, NodePool
 
 
@@ -67,7 +68,7 @@ class Reader:
 
 
 def received(pieces: list[bytes]) -> tuple[Reader, Wire]:
-    pool = NodePool(NodeSpec("node", "http://127.0.0.1:1", Pool.STANDARD), 4.0, lambda: 0.0)
+    pool = NodePool(NodeSpec("node", "http://127.0.0.1:1", Pool.STANDARD), 4.0, lambda: 0.0, Authorities())
     connection, reader, wire = NodeConnection(pool), Reader(), Wire()
     transport: Any = wire
     connection.connection_made(transport)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -89,14 +90,15 @@ class Admin:
 
 
 @asynccontextmanager
-async def serve_admin(admin: Admin, host: str, port: int) -> AsyncIterator[str]:
+async def serve_admin(admin: Admin, host: str, port: int, tls: ssl.SSLContext | None = None) -> AsyncIterator[str]:
     """Serve for as long as the context lasts; yields the base URL. Raises ``OSError`` when the address is taken."""
     runner = web.AppRunner(admin.application(), access_log=None, handle_signals=False)
     await runner.setup()
     try:
-        await web.TCPSite(runner, host, port).start()
+        await web.TCPSite(runner, host, port, ssl_context=tls).start()
         bound_host, bound_port, *_ = runner.addresses[0]
-        yield f"http://[{bound_host}]:{bound_port}" if ":" in bound_host else f"http://{bound_host}:{bound_port}"
+        shown_host = f"[{bound_host}]" if ":" in bound_host else bound_host
+        yield f"{'http' if tls is None else 'https'}://{shown_host}:{bound_port}"
     finally:
         await runner.cleanup()
 

@@ -12,7 +12,15 @@ from pydantic import ValidationError
 
 from slipstream.config.document import Path
 from slipstream.config.schema import DEFAULT_CATEGORIES, ApiKey, FleetConfig, Secret
-from slipstream.config.values import Address, clash, is_loopback, node_url, parse_address
+from slipstream.config.values import (
+    Address,
+    check_authorities,
+    check_certificate,
+    clash,
+    is_loopback,
+    node_url,
+    parse_address,
+)
 from slipstream.core.errors import ConfigProblem
 from slipstream.core.node import DEFAULT_CEILING
 
@@ -25,6 +33,7 @@ def check(data: object, report: Report) -> Iterator[ConfigProblem]:
     """Every problem between keys; ``report`` makes one from a path, what was found and what is allowed."""
     yield from _listeners(data, report)
     yield from _admin_token(data, report)
+    yield from _certificates(data, report)
     yield from _keys(data, report)
     yield from _nodes(data, report)
     yield from _category_references(data, report)
@@ -77,6 +86,28 @@ def _admin_token(data: object, report: Report) -> Iterator[ConfigProblem]:
         yield from _secret(token, ("admin", "token"), report)
 
 
+def _certificates(data: object, report: Report) -> Iterator[ConfigProblem]:
+    for section in ("gateway", "admin"):
+        certificate, key = (_at(data, section, "tls", word) for word in ("certificate", "key"))
+        if isinstance(certificate, str) and isinstance(key, str):
+            try:
+                check_certificate(certificate, key)
+            except ValueError as error:
+                yield report((section, "tls"), "no usable certificate", str(error))
+
+
+def _authorities(node: object, path: Path, report: Report) -> Iterator[ConfigProblem]:
+    file, url = _at(node, "ca"), _at(node, "url")
+    if not isinstance(file, str):
+        return
+    if isinstance(url, str) and not url.startswith("https:"):
+        yield report((*path, "ca"), "a key without effect", "to leave it out, or an url with https://")
+    try:
+        check_authorities(file)
+    except ValueError as error:
+        yield report((*path, "ca"), "no usable authorities", str(error))
+
+
 def _keys(data: object, report: Report) -> Iterator[ConfigProblem]:
     keys = _at(data, "gateway", "keys")
     first: dict[str | bytes, int] = {}
@@ -117,6 +148,7 @@ def _nodes(data: object, report: Report) -> Iterator[ConfigProblem]:
                 yield report(("nodes", index, key), found, "to leave it out; max_in_flight limits any node")
         if (secret := _at(nodes, index, "api_key")) is not None:
             yield from _secret(secret, ("nodes", index, "api_key"), report)
+        yield from _authorities(nodes[index], ("nodes", index), report)
 
 
 def _identity(key: str, value: object) -> str | None:

@@ -32,6 +32,7 @@ __all__ = [
     "Log",
     "Node",
     "Pools",
+    "Queue",
     "Record",
     "Routing",
     "Secret",
@@ -39,6 +40,7 @@ __all__ = [
     "SpeculativePool",
     "StandardPool",
     "Timeouts",
+    "Tls",
     "Tracing",
 ]
 
@@ -101,8 +103,16 @@ class Timeouts(Section):
     first_byte_unstreamed_s: Seconds = Field(
         default=600.0, description="Seconds until an answer that is not streamed begins."
     )
-    idle_s: Seconds = Field(default=60.0, description="Seconds between two chunks of an answer.")
-    write_s: Seconds = Field(default=30.0, description="Seconds that a write to a node or a client may block.")
+    idle_s: Seconds = Field(
+        default=60.0, description="Seconds between two chunks of an answer, or between two pieces of a request's body."
+    )
+    write_s: Seconds = Field(default=30.0, description="Seconds that a node or a client may take none of our bytes.")
+    client_head_s: Seconds = Field(
+        default=10.0, description="Seconds from the first byte of a request to the end of its headers."
+    )
+    client_keep_alive_s: Seconds = Field(
+        default=75.0, description="Seconds that a client's connection is kept without a request."
+    )
 
 
 class Secret(Section):
@@ -180,6 +190,26 @@ class ApiKey(Section):
         return bytes.fromhex((self.hash or "").removeprefix("sha256:")) if key is None else digest_of(key.encode())
 
 
+class Tls(Section):
+    """Certificate of a listener. Changed files are read again; connections that are open keep what they have."""
+
+    certificate: str = Field(
+        description="PEM file of the certificate and those that lead to it, relative to the configuration file."
+    )
+    key: str = Field(
+        description="PEM file of the certificate's key, without a passphrase, relative to the configuration file."
+    )
+
+
+class Queue(Section):
+    """Requests that wait while every node is full. Interactive ones go first; bulk ones fill at most half of it."""
+
+    size: Annotated[int, Field(ge=0, le=10_000)] = Field(
+        default=256, description="Requests that wait at most; further ones get 429 at once. 0 lets none wait."
+    )
+    timeout_s: Seconds = Field(default=10.0, description="Seconds after which a waiting request gets 429.")
+
+
 class Gateway(Section):
     """The data plane."""
 
@@ -190,10 +220,17 @@ class Gateway(Section):
     max_header_bytes: Annotated[int, Field(ge=1024, le=2**30)] = Field(
         default=32 * 1024, description="Most bytes of request line and headers together; more get 431."
     )
+    max_connections: Count | None = Field(
+        default=None,
+        description="Most clients at once, and so most requests; more get 503. Left out = half of the file "
+        "descriptors that the system allows, less 64.",
+    )
+    tls: Tls | None = Field(default=None, description="Certificate to serve https with; left out = http.")
     retries: Annotated[int, Field(ge=0, le=10)] = Field(
         default=2, description="Other nodes tried when one fails before the first byte of its answer."
     )
     timeouts: Timeouts = Field(default=Timeouts(), description="How long the gateway waits.")
+    queue: Queue = Field(default=Queue(), description="Requests that wait while every node is full.")
     grace_s: Annotated[float, Field(ge=0, le=86_400)] = Field(
         default=30.0, description="Seconds that running requests have to end, once the gateway is told to stop."
     )
@@ -217,6 +254,7 @@ class Admin(Section):
     listen: Listen = Field(
         default="127.0.0.1:8081", description="Address of the admin API; without a token it must be on loopback."
     )
+    tls: Tls | None = Field(default=None, description="Certificate to serve https with; left out = http.")
     token: Secret | None = Field(
         default=None, description="What whoever asks the admin API must bear; left out = nothing. By reference only."
     )
@@ -276,8 +314,23 @@ class Pools(Section):
 
 
 class Routing(Section):
-    """How decisions are kept honest."""
+    """How decisions are made and kept honest."""
 
+    mode: Literal["steer", "observe"] = Field(
+        default="steer",
+        description="Whether decisions steer requests, or are only recorded (`observe`) while each request goes to the "
+        "node with the least of its limit in use.",
+    )
+    affinity: bool = Field(
+        default=True,
+        description="Whether, within its pool, a request goes to the node that has its conversation or the beginning "
+        "of its prompt in the cache.",
+    )
+    affinity_slack: Annotated[int, Field(ge=0, le=1_000_000)] = Field(
+        default=2,
+        description="Sequences by which that node may be fuller than the least loaded one; a quarter more than that "
+        "one is always allowed.",
+    )
     holdback: Share = Field(
         default=0.0,
         description="Share of eligible requests sent to the standard pool at random, to measure whether speculation "
@@ -379,6 +432,11 @@ class Node(Section):
         description="What its answers are asked to say beyond what the client asks for, and what is taken out again on "
         "the way back: token counts of streams (usage), or the engine's statistics of speculation too (engine).",
     )
+    ca: str | None = Field(
+        default=None,
+        description="PEM file of the authorities that the certificate of an https node is checked by, relative to the "
+        "configuration file; left out = the system's.",
+    )
     api_key: Secret | None = Field(
         default=None, description="The node's own key, sent as a bearer token; by reference only."
     )
@@ -448,7 +506,7 @@ class FleetConfig(Section):
     admin: Admin = Field(default=Admin(), description="Metrics, fleet, decisions and advice.")
     control: Control = Field(default=Control(), description="The loop that asks the engines how they are.")
     pools: Pools = Field(default=Pools(), description="The two kinds of node.")
-    routing: Routing = Field(default=Routing(), description="How decisions are kept honest.")
+    routing: Routing = Field(default=Routing(), description="How decisions are made and kept honest.")
     categories: Annotated[dict[CategoryName, Category], AfterValidator(_with_defaults)] = Field(
         default=DEFAULT_CATEGORIES,
         description="Categories by name, added to the default ones or replacing their prior.",
@@ -461,9 +519,6 @@ class FleetConfig(Section):
     )
     trust_category_header: bool = Field(
         default=False, description="Whether a client may name the category itself, in x-slipstream-category."
-    )
-    trust_class_header: bool = Field(
-        default=False, description="Whether a client may name the traffic class itself, in x-slipstream-class."
     )
     trust_class_header: bool = Field(
         default=False, description="Whether a client may name the traffic class itself, in x-slipstream-class."

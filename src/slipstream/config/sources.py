@@ -108,6 +108,7 @@ def files_of(path: str | FilePath, config: FleetConfig) -> tuple[FilePath, ...]:
     named = [config.discovery.file, gateway.keys_file, *(key.file for key in gateway.keys)]
     named += [node.api_key.file for node in config.nodes if node.api_key is not None]
     named.append(None if token is None else token.file)
+    named += [file for tls in (gateway.tls, config.admin.tls) if tls is not None for file in (tls.certificate, tls.key)]
     return tuple(dict.fromkeys([FilePath(path), *(FilePath(file) for file in named if file is not None)]))
 
 
@@ -117,9 +118,14 @@ STANDARD_OUTPUT = "-"
 _FILES: tuple[Path, ...] = (
     ("discovery", "file"),
     ("nodes", "*", "api_key", "file"),
+    ("nodes", "*", "ca"),
     ("gateway", "keys_file"),
     ("gateway", "keys", "*", "file"),
+    ("gateway", "tls", "certificate"),
+    ("gateway", "tls", "key"),
     ("admin", "token", "file"),
+    ("admin", "tls", "certificate"),
+    ("admin", "tls", "key"),
     ("keys", "*", "file"),
     ("log", "access"),
     ("record", "file"),

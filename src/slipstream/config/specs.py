@@ -40,6 +40,7 @@ def _node_spec(node: Node, pool_ceiling: int) -> NodeSpec:
         speculator_kind=None if node.speculator is None else SpeculatorKind(node.speculator),
         instrument=Instrument(node.instrument),
         api_key=None if node.api_key is None else node.api_key.reveal(),
+        authorities=node.ca,
     )
 
 

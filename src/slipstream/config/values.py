@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 import os
 import re
+import ssl
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import urlsplit
@@ -13,6 +14,8 @@ from slipstream.config.files import read_text
 
 __all__ = [
     "Address",
+    "check_authorities",
+    "check_certificate",
     "clash",
     "collector_url",
     "is_loopback",
@@ -78,9 +81,8 @@ def node_url(text: str) -> str:
         port = parts.port
     except ValueError:
         raise ValueError(f"{allowed}, port 1 to 65535") from None
-    if parts.scheme != "http":
-        reason = ": TLS to nodes is not supported" if parts.scheme == "https" else ", with http:// in front"
-        raise ValueError(allowed + reason)
+    if parts.scheme not in {"http", "https"}:
+        raise ValueError(f"{allowed}, with http:// or https:// in front")
     if parts.username is not None or parts.password is not None:
         raise ValueError(f"{allowed}, without user or password (a node's key goes under api_key)")
     if re.search(r"[^!-~]", text) or not parts.hostname or not _is_host(parts.hostname) or port == 0:
@@ -88,7 +90,36 @@ def node_url(text: str) -> str:
     if parts.path not in {"", "/"} or parts.query or parts.fragment:
         raise ValueError(f"{allowed}, without a path: the gateway adds /v1/… itself")
     host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
-    return f"http://{host}:{port or 80}"
+    return f"{parts.scheme}://{host}:{port or (443 if parts.scheme == 'https' else 80)}"
+
+
+def check_certificate(certificate: str, key: str) -> None:
+    """Whether a listener can use a certificate and its key, both files. Raises ``ValueError`` when it can not."""
+    if "\n" in key:
+        raise ValueError("the name of a file: the key itself does not belong here")
+    for path in (certificate, key):
+        _text(path)
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key, password="")  # "" = never ask for one
+    except ssl.SSLError:
+        raise ValueError(f"a PEM certificate and its key without a passphrase ({certificate}, {key})") from None
+
+
+def check_authorities(file: str) -> None:
+    """Whether certificates can be checked by the authorities in a file. Raises ``ValueError`` when they can not."""
+    _text(file)
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(file)
+    except ssl.SSLError:
+        raise ValueError(f"a file with PEM certificates ({file})") from None
+
+
+def _text(path: str) -> str:
+    try:
+        return read_text(Path(path))
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "not a text"
+        raise ValueError(f"a file that can be read ({path}: {reason})") from None
 
 
 def collector_url(text: str) -> str:
@@ -117,12 +148,7 @@ def secret_from_environment(name: str) -> str:
 
 def secret_from_file(path: str) -> str:
     """The secret in a file, without the line end that editors add."""
-    try:
-        text = read_text(Path(path))
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "not a text"
-        raise ValueError(f"a file that can be read ({path}: {reason})") from None
-    return _checked(text.rstrip("\r\n"), f"the file {path}")
+    return _checked(_text(path).rstrip("\r\n"), f"the file {path}")
 
 
 def _checked(secret: str, source: str) -> str:

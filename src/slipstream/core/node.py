@@ -59,7 +59,8 @@ class NodeSpec:
     ``models`` are the names it serves; empty = found out by asking. ``ceiling`` counts sequences. ``max_in_flight``
     counts sequences; ``None`` = what the engine reports, else 256. ``speculator_kind`` is for engines that do not
     report it; ``None`` = what the engine reports, else draft. ``instrument`` is what its answers are asked to say.
-    ``api_key`` is the node's own key, sent as a bearer token.
+    ``api_key`` is the node's own key, sent as a bearer token. ``authorities`` is a file of those that the certificate
+    of an https node is checked by; ``None`` = the system's.
     """
 
     name: str
@@ -72,6 +73,7 @@ class NodeSpec:
     speculator_kind: SpeculatorKind | None = None
     instrument: Instrument = Instrument.OFF
     api_key: str | None = field(default=None, repr=False)
+    authorities: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
+from collections.abc import Callable
 from urllib.parse import urlsplit
 
 from slipstream.core.errors import EngineGarbage, EngineUnreachable
@@ -18,18 +20,24 @@ NOT_READY = 503
 class Scraper:
     """Gets the pages of one node over one connection that is kept open; one fetch at a time.
 
-    ``url`` is scheme (``http`` or ``https``), host and port; ``api_key`` goes along as a bearer token. Raises
-    ``ValueError`` for another scheme, no host or an impossible port; a host that can not be looked up is unreachable.
+    ``url`` is scheme (``http`` or ``https``), host and port; ``api_key`` goes along as a bearer token. ``tls`` makes
+    the context of an ``https`` connection, by default one that trusts whom the system trusts. Raises ``ValueError``
+    for another scheme, no host or an impossible port; a host that can not be looked up is unreachable.
     """
 
-    def __init__(self, url: str, api_key: str | None = None) -> None:
+    def __init__(
+        self,
+        url: str,
+        api_key: str | None = None,
+        tls: Callable[[], ssl.SSLContext] = ssl.create_default_context,
+    ) -> None:
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise ValueError(f"{url} is not the address of a node: it must be http:// or https://, host and port")
         self._url = url.rstrip("/")
         self._host = parts.hostname
-        self._tls = parts.scheme == "https"
-        self._port = parts.port or (443 if self._tls else 80)
+        self._tls = tls if parts.scheme == "https" else None
+        self._port = parts.port or (80 if self._tls is None else 443)
         self._prefix = parts.path.rstrip("/")
         authorization = "" if api_key is None else f"authorization: Bearer {api_key}\r\n"
         self._headers = f"host: {parts.netloc.rpartition('@')[2]}\r\naccept: */*\r\n{authorization}\r\n"
@@ -77,7 +85,7 @@ class Scraper:
 
     async def _open(self) -> Connection:
         loop = asyncio.get_running_loop()
-        tls = True if self._tls else None
+        tls = None if self._tls is None else self._tls()
         try:
             _, connection = await loop.create_connection(Connection, self._host, self._port, ssl=tls)
         except ValueError as error:

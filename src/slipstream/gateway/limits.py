@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
+import resource
 from dataclasses import dataclass
 
-__all__ = ["Limits"]
+__all__ = ["Limits", "connections_allowed"]
+
+_OTHER_DESCRIPTORS = 64
+"""For the nodes' pages, the admin API, files and what Python itself opens."""
+
+
+def connections_allowed() -> int:
+    """How many clients this process has descriptors for: each may need one more, to a node. At least 1."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return max(1, (min(soft, 2_000_000) - _OTHER_DESCRIPTORS) // 2) if soft >= 0 else 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,6 +26,7 @@ class Limits:
     body; ``client_head_s`` the time from the first to the last byte of a client's head; ``write_s`` how long a peer may
     take none of our bytes. ``retries`` is how many further nodes are tried. Beyond ``max_connections`` clients, further
     ones are turned away; as each has one request answered at a time, it is also the most requests being answered.
+    While every node is full, ``queue_size`` requests wait (0: none) for ``queue_timeout_s``.
     ``client_keep_alive_s`` and ``node_keep_alive_s`` bound how long an unused connection is kept; the second stays
     under the 5 s after which uvicorn closes its side.
     """
@@ -30,5 +41,7 @@ class Limits:
     write_s: float = 30.0
     client_head_s: float = 10.0
     retries: int = 2
+    queue_size: int = 256
+    queue_timeout_s: float = 10.0
     client_keep_alive_s: float = 75.0
     node_keep_alive_s: float = 4.0

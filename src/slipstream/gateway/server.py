@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-import ssl
 from collections.abc import Callable
 from functools import partial
 from typing import Any, Final, cast
@@ -13,6 +12,7 @@ from urllib.parse import unquote
 from slipstream.core.errors import NothingUsable, SlipstreamError
 from slipstream.core.keys import Lease
 from slipstream.core.request import RequestShape
+from slipstream.gateway.account import Account
 from slipstream.gateway.dialect import DIALECTS
 from slipstream.gateway.exchange import Exchange
 from slipstream.gateway.headers import RequestHead
@@ -23,6 +23,7 @@ from slipstream.gateway.ports import Ports
 from slipstream.gateway.problems import problem_body, problem_headers, row_of
 from slipstream.gateway.reply import reply, reply_problem
 from slipstream.gateway.routes import Endpoint, allowed_methods, endpoint_of
+from slipstream.gateway.tls import Certificate
 from slipstream.gateway.upstream import Upstreams
 from slipstream.gateway.wire import ClientConnection, Handler, Request
 from slipstream.gateway.wire_errors import TooManyConnections
@@ -65,7 +66,7 @@ class Gateway(Handler):
         """A node has left, and none of its requests runs: close what is open to it."""
         self._upstreams.forget(node)
 
-    async def listen(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> tuple[str, int]:
+    async def listen(self, host: str, port: int, tls: Certificate | None = None) -> tuple[str, int]:
         """Start serving; returns the address bound (``port`` 0 picks a free one). ``tls``: as a server with its
         certificate. Raises OSError if it can not bind.
         """
@@ -73,7 +74,12 @@ class Gateway(Handler):
         factory = cast("Callable[[], asyncio.Protocol]", lambda: ClientConnection(self, self._limits))
         handshake_s = None if tls is None else self._limits.client_head_s
         self._server = await loop.create_server(
-            factory, host, port, backlog=_BACKLOG, ssl=tls, ssl_handshake_timeout=handshake_s
+            factory,
+            host,
+            port,
+            backlog=_BACKLOG,
+            ssl=None if tls is None else tls.context,
+            ssl_handshake_timeout=handshake_s,
         )
         self._sweeper = loop.call_later(self._sweep_s, self._sweep)
         address = self._server.sockets[0].getsockname()
@@ -156,10 +162,15 @@ class Gateway(Handler):
             reply_problem(self._ports, connection, request, error)
 
     def _name(self, request: Request) -> None:
-        """Give a request an id, if its client did not."""
+        """Give a request an id, if its client did not, and an account, if anybody wants to know."""
         if not request.request_id:
             self._id_number += 1
             request.request_id = f"{self._id_prefix}{self._id_number}"
+        ports = self._ports
+        if ports.answered is not None or ports.tracer is not None:
+            request.account = Account(
+                ports, request.request_id, request.method, request.path, request.head, request.received_at
+            )
 
     def _options(self, connection: ClientConnection, request: Request) -> None:
         try:
@@ -182,12 +193,12 @@ class Gateway(Handler):
             reply(connection, request, 200, b'{"status":"ok"}')
         elif self._emptied is not None:
             error = NothingUsable("Not ready: this gateway is being stopped.")
-            reply(connection, request, row_of(error).status, problem_body(error), problem_headers(error))
+            reply(connection, request, row_of(error).status, problem_body(error), problem_headers(error), error)
         elif nodes := fleet.usable_nodes():
             reply(connection, request, 200, b'{"status":"ready","usable_nodes":%d}' % nodes)
         else:  # an answer to a probe, not a request turned away: the observer does not hear of it
             error = NothingUsable("Not ready: no node of the fleet is usable now.")
-            reply(connection, request, row_of(error).status, problem_body(error), problem_headers(error))
+            reply(connection, request, row_of(error).status, problem_body(error), problem_headers(error), error)
 
     def _exchange(self, connection: ClientConnection, request: Request) -> None:
         """Read the request's body and start the exchange. Raises RequestError."""

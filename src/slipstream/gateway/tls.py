@@ -4,37 +4,59 @@ from __future__ import annotations
 
 import ssl
 
-__all__ = ["client_context", "load_certificate", "server_context"]
+__all__ = ["Authorities", "Certificate", "server_context"]
+
+_PROTOCOL = "http/1.1"
 
 
-def server_context(certificate: str, key: str) -> ssl.SSLContext:
-    """The context of a listener: TLS 1.2 or newer, HTTP/1.1. ``certificate`` is a PEM file with the whole chain.
+def server_context(chain: str, key: str) -> ssl.SSLContext:
+    """A listener's side of TLS 1.2 or newer, for HTTP/1.1. ``chain`` is a PEM file of the certificate and those that
+    lead to it, ``key`` one of its key.
 
-    Raises OSError or its subclass ssl.SSLError when a file can not be read or the key is not the certificate's.
+    Raises OSError, or its subclass ssl.SSLError, when they can not be used.
     """
+    context = _bare_context()
+    context.load_cert_chain(chain, key, password="")  # "" = fail rather than ask the terminal for one
+    return context
+
+
+def _bare_context() -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
-    context.set_alpn_protocols(["http/1.1"])
-    load_certificate(context, certificate, key)
+    context.set_alpn_protocols([_PROTOCOL])
     return context
 
 
-def load_certificate(context: ssl.SSLContext, certificate: str, key: str) -> None:
-    """Let new connections of a listener's context see this certificate; those that are open stay as they are.
+class Certificate:
+    """A listener's certificate, which can be renewed while it listens.
 
-    What can not be used changes nothing. Raises as ``server_context`` does.
+    ``context`` is what the listener is made with; each handshake goes on with ``newest``.
     """
-    ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key)  # a failed load would leave half of it
-    context.load_cert_chain(certificate, key)
+
+    def __init__(self, newest: ssl.SSLContext) -> None:
+        self.newest = newest
+        self.context = _bare_context()
+        self.context.sni_callback = self._go_on
+
+    def _go_on(self, connection: ssl.SSLObject, _name: str | None, _context: ssl.SSLContext) -> None:
+        connection.context = self.newest
 
 
-def client_context(authorities: str | None) -> ssl.SSLContext:
-    """The context of connections to nodes: their certificates and names are checked.
+class Authorities:
+    """How nodes' certificates are checked: by the system's authorities, or by those in a file, each read once."""
 
-    ``authorities`` is a PEM file of the certificate authorities to trust, ``None`` for the system's. Raises OSError or
-    its subclass ssl.SSLError when the file can not be used.
-    """
-    context = ssl.create_default_context(cafile=authorities)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    context.set_alpn_protocols(["http/1.1"])
-    return context
+    def __init__(self) -> None:
+        self._contexts: dict[str | None, ssl.SSLContext] = {}
+
+    def context(self, file: str | None) -> ssl.SSLContext:
+        """The context of connections to nodes: their certificates and names are checked. ``None``: by the system's.
+
+        Raises OSError, or its subclass ssl.SSLError, when the file can not be used.
+        """
+        context = self._contexts.get(file)
+        if context is None:
+            context = ssl.create_default_context(cafile=file)
+            context.minimum_version = ssl.TLSVersion.TLSv1_2
+            context.set_alpn_protocols([_PROTOCOL])
+            self._contexts[file] = context
+        return context

@@ -13,6 +13,7 @@ import httptools
 from slipstream.core.node import NodeSpec
 from slipstream.gateway.headers import Answer, Headers, read_answer
 from slipstream.gateway.repetition import RepeatedHead, head_to_repeat
+from slipstream.gateway.tls import Authorities
 
 __all__ = ["NodeConnection", "NodePool", "Receiver", "Upstreams"]
 
@@ -291,6 +292,7 @@ class NodePool:
     """A node's address and its idle connections, newest last."""
 
     __slots__ = (
+        "_authorities",
         "_clock",
         "_host",
         "_idle",
@@ -304,9 +306,12 @@ class NodePool:
         "spec",
     )
 
-    def __init__(self, spec: NodeSpec, keep_alive_s: float, clock: Callable[[], float]) -> None:
+    def __init__(
+        self, spec: NodeSpec, keep_alive_s: float, clock: Callable[[], float], authorities: Authorities
+    ) -> None:
         url = urlsplit(spec.url)
         self.spec = spec
+        self._authorities = authorities
         self._host = url.hostname or ""
         self._tls = url.scheme == "https"
         self._port = url.port or (443 if self._tls else 80)
@@ -336,7 +341,8 @@ class NodePool:
         """A fresh connection. Raises OSError."""
         loop = asyncio.get_running_loop()
         factory = cast("Callable[[], asyncio.Protocol]", partial(NodeConnection, self))
-        _, connection = await loop.create_connection(factory, self._host, self._port, ssl=self._tls or None)
+        tls = self._authorities.context(self.spec.authorities) if self._tls else None
+        _, connection = await loop.create_connection(factory, self._host, self._port, ssl=tls)
         return cast("NodeConnection", connection)
 
     def give_back(self, connection: NodeConnection) -> None:
@@ -376,9 +382,10 @@ class NodePool:
 class Upstreams:
     """The pools of all nodes."""
 
-    __slots__ = ("_clock", "_keep_alive_s", "_pools")
+    __slots__ = ("_authorities", "_clock", "_keep_alive_s", "_pools")
 
     def __init__(self, keep_alive_s: float, clock: Callable[[], float]) -> None:
+        self._authorities = Authorities()
         self._keep_alive_s = keep_alive_s
         self._clock = clock
         self._pools: dict[str, NodePool] = {}
@@ -389,7 +396,7 @@ class Upstreams:
         if pool is None or (pool.spec is not spec and pool.spec != spec):
             if pool is not None:
                 pool.close()
-            pool = self._pools[spec.name] = NodePool(spec, self._keep_alive_s, self._clock)
+            pool = self._pools[spec.name] = NodePool(spec, self._keep_alive_s, self._clock, self._authorities)
         return pool
 
     def forget(self, node: str) -> None:
