@@ -99,6 +99,8 @@ class Exchange:
         """Place the request and send it."""
         if self._relay.client is not None:
             self._shape = shape
+            if self._request.account is not None:
+                self._request.account.read(shape)
             self._place()
 
     def fail(self, error: SlipstreamError) -> None:
@@ -119,6 +121,8 @@ class Exchange:
             return
         ports.observer.decided(time.perf_counter() - started)
         self._placement = placement
+        if self._request.account is not None:
+            self._request.account.placed(placement)
         self._redialled = False
         pool = self._upstreams.pool(placement.node)
         self._active_at = now
@@ -157,7 +161,9 @@ class Exchange:
         self._connection = connection
         body = request.body
         method = request.method.encode()
-        lines = [method, b" ", request.target, b" HTTP/1.1\r\n", pool.preamble, request.head.lines]
+        account = request.account
+        passed_on = request.head.lines if account is None else account.lines
+        lines = [method, b" ", request.target, b" HTTP/1.1\r\n", pool.preamble, passed_on]
         if body or request.head.length is not None or request.head.chunked:
             lines.append(b"content-length: %d\r\n" % len(body))
         lines.append(b"x-request-id: %b\r\n\r\n" % request.request_id.encode())
@@ -301,6 +307,8 @@ class Exchange:
         relay.client = None
         self._drop_upstream()
         self._settle(Ending.CLIENT_GONE, relay.answer.status if relay.answer is not None else None)
+        if self._request.account is not None:
+            self._request.account.close(relay.status_sent)
 
     def client_blocked(self) -> None:
         if self._connection is not None:

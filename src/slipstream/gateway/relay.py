@@ -152,9 +152,20 @@ class Relay:
 
     def finish(self) -> None:
         """The client has its answer."""
+        self._finish(None, keep_alive=self._request.keep_alive)
+
+    def _finish(self, error: PlacementError | None, *, keep_alive: bool) -> None:
         client, self.client = self.client, None
         if client is not None:
-            client.finish(keep_alive=self._request.keep_alive)
+            account = self._request.account
+            if account is not None:
+                account.close(self.status_sent, error)
+            client.finish(keep_alive=keep_alive)
+
+    @property
+    def status_sent(self) -> int | None:
+        """What the client was answered, ``None`` while it has not been."""
+        return None if self.answer is None or self._head is not None else self.answer.status
 
     def fail(self, error: SlipstreamError) -> None:
         """Answer with an error, nothing having been written."""
@@ -172,11 +183,9 @@ class Relay:
             event = errors_of(self._request.path).event(error, payloads[-1] if payloads else b"")
             self._write_body(b"\n\n" + event if events.split else event)
             self._write(_LAST_CHUNK if self._chunked else b"")
-            self.finish()
+            self._finish(error, keep_alive=self._request.keep_alive)
         else:  # neither a last chunk nor the promised length: the client sees that something is missing
-            client, self.client = self.client, None
-            if client is not None:
-                client.finish(keep_alive=False)
+            self._finish(error, keep_alive=False)
 
     def statistics(self, engine: str | None) -> ResponseStatistics | None:
         """What the whole answer says of itself; ``None`` when it says nothing, or is not read."""

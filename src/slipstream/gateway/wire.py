@@ -14,6 +14,7 @@ import httptools
 
 from slipstream.core.errors import BodyTooLarge, SlipstreamError
 from slipstream.core.keys import Lease
+from slipstream.gateway.account import Account
 from slipstream.gateway.headers import Headers, RequestHead
 from slipstream.gateway.limits import Limits
 from slipstream.gateway.repetition import RepeatedHead, head_to_repeat
@@ -49,10 +50,22 @@ class Request:
     """One request, whole.
 
     ``target`` is path and query as sent, ``path`` without the query. ``chunks``: the client understands chunked
-    answers. ``request_id`` is empty until the handler gives it one, unless the client did.
+    answers. ``request_id`` is empty until the handler gives it one, unless the client did. ``account`` is what is noted
+    of it, ``None`` when nobody wants to know.
     """
 
-    __slots__ = ("body", "chunks", "head", "keep_alive", "method", "path", "received_at", "request_id", "target")
+    __slots__ = (
+        "account",
+        "body",
+        "chunks",
+        "head",
+        "keep_alive",
+        "method",
+        "path",
+        "received_at",
+        "request_id",
+        "target",
+    )
 
     def __init__(
         self,
@@ -74,6 +87,7 @@ class Request:
         self.received_at = received_at
         self.request_id = head.request_id or ""
         self.body = b""
+        self.account: Account | None = None
 
     def again(self, received_at: float) -> Request:
         """Another request with the same head, as yet without a body."""
