@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import json
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from slipstream.core.category import Categorizer
+from slipstream.core.request import RequestShape
 from slipstream.gateway.cache_keys import BLOCK_BYTES, MAX_BLOCKS, cache_keys, session_number
+from slipstream.gateway.headers import RequestHead
+from slipstream.gateway.reading import RequestReader
 
 Turn = tuple[str, str]
 
@@ -80,3 +85,44 @@ def test_sessions_are_spread_evenly_and_alike_in_every_process() -> None:
     shares = [session_number(b"user-%d" % n) / 2**64 for n in range(20_000)]
     assert abs(sum(share < 0.05 for share in shares) / 20_000 - 0.05) < 0.005
     assert all(0 <= share < 1 for share in shares)
+
+
+PROMPTS: dict[str, dict[str, object]] = {
+    "/v1/chat/completions": {"messages": [{"role": "user", "content": LONG}]},
+    "/v1/completions": {"prompt": LONG},
+    "/v1/messages": {"messages": [{"role": "user", "content": LONG}], "max_tokens": 9},
+    "/v1/responses": {"input": LONG},
+}
+
+
+def shape_of(path: str, body: dict[str, object], *, affinity: bool = True, session: str | None = None) -> RequestShape:
+    reader = RequestReader(Categorizer([], "chat"), frozenset({"chat"}), {}, trusting=False, affinity=affinity)
+    head = RequestHead([] if session is None else [(b"X-Session-Id", session.encode())])
+    return reader.read(path, json.dumps({"model": "m"} | body).encode(), head)
+
+
+@pytest.mark.parametrize("path", PROMPTS)
+def test_every_dialects_prompt_and_conversation_are_read(path: str) -> None:
+    shape = shape_of(path, PROMPTS[path], session="s")
+    assert shape.session == session_number(b"s")
+    assert shape.cache_keys[:1] == tuple(keys("hello", session="s"))
+    assert len(shape.cache_keys) == 3
+    assert shape_of(path, PROMPTS[path]).session is None
+    assert shape_of(path, PROMPTS[path]).cache_keys == shape.cache_keys[1:]
+
+
+def test_without_affinity_only_the_conversation_is_read() -> None:
+    shape = shape_of("/v1/completions", PROMPTS["/v1/completions"], affinity=False, session="s")
+    assert (shape.session, shape.cache_keys) == (session_number(b"s"), ())
+
+
+def test_the_clients_own_names_are_read_from_the_body() -> None:
+    named: dict[str, object] = {"messages": [{"role": "user", "content": "hi"}], "user": "u", "prompt_cache_key": "c"}
+    assert list(shape_of("/v1/chat/completions", named).cache_keys) == [
+        *keys("hi", cache_key="c"),
+        *keys("hi", user="u"),
+    ]
+
+
+def test_embeddings_are_cached_nowhere() -> None:
+    assert shape_of("/v1/embeddings", {"input": LONG}).cache_keys == ()

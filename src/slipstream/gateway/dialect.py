@@ -24,6 +24,7 @@ class Dialect:
     output; ``None``: answers are not read at all. ``ends`` are the types of the events behind which nothing comes,
     beside the ``[DONE]`` of all dialects. ``count_tokens`` reads what the engines' own readers do not know; ``None``:
     they know it. ``identify`` finds the id by which a later request can refer to an answer; ``None``: none can.
+    ``prompt_name`` is the JSON name, in quotes, of the prompt in a request's body; empty when no node keeps it cached.
     """
 
     read: Callable[[bytes], RequestView]
@@ -33,11 +34,12 @@ class Dialect:
     ends: frozenset[str] = frozenset()
     count_tokens: ReadTokens | None = None
     identify: Callable[[bytes], str | None] | None = None
+    prompt_name: bytes = b'"messages"'
 
 
 DIALECTS: Final[dict[str, Dialect]] = {
     "/v1/chat/completions": Dialect(read_chat, has_content=content.has_content),
-    "/v1/completions": Dialect(read_completion, has_content=content.has_content),
+    "/v1/completions": Dialect(read_completion, has_content=content.has_content, prompt_name=b'"prompt"'),
     "/v1/messages": Dialect(
         messages.read_messages,
         ANTHROPIC,
@@ -52,8 +54,9 @@ DIALECTS: Final[dict[str, Dialect]] = {
         ends=responses.ENDS,
         count_tokens=responses.count_tokens,
         identify=responses.response_id,
+        prompt_name=b'"input"',
     ),
-    "/v1/embeddings": Dialect(embeddings.read_embeddings, decodes=False),
+    "/v1/embeddings": Dialect(embeddings.read_embeddings, decodes=False, prompt_name=b""),
 }
 
 

@@ -8,6 +8,7 @@ from slipstream.core.category import Categorizer, PromptFeatures
 from slipstream.core.keys import KeyPolicy
 from slipstream.core.request import Pool, RequestShape, TrafficClass
 from slipstream.gateway.body import features_of, shape_of, traffic_class_of
+from slipstream.gateway.cache_keys import cache_keys, session_number
 from slipstream.gateway.dialect import DIALECTS
 from slipstream.gateway.fields import RequestView
 from slipstream.gateway.headers import RequestHead
@@ -20,7 +21,7 @@ class RequestReader:
 
     ``categories`` are the names known. ``trusting``: a client may name its request's category itself, one of those;
     ``trusting_class``: and its traffic class. The policy of an API key may say otherwise for its requests. ``pins`` are
-    the pools that categories are fixed to.
+    the pools that categories are fixed to. ``affinity``: what nodes may have cached of a request is read too.
     """
 
     def __init__(
@@ -31,12 +32,14 @@ class RequestReader:
         *,
         trusting: bool,
         trusting_class: bool = False,
+        affinity: bool = True,
     ) -> None:
         self._categorizer = categorizer
         self._categories = categories
         self._pins = dict(pins)
         self._trusting = trusting
         self._trusting_class = trusting_class
+        self._affinity = affinity
 
     def read(self, path: str, body: bytes, head: RequestHead, policy: KeyPolicy | None = None) -> RequestShape:
         """The shape of a request to ``path``; ``policy`` is that of its API key, ``None`` without one.
@@ -55,7 +58,13 @@ class RequestReader:
         pinned = None if policy is None else policy.pinned_pool
         if pinned is None and dialect.decodes:
             pinned = self._pins.get(category)
-        return shape_of(view, category, self._traffic_class(view, head, policy), pinned, decodes=dialect.decodes)
+        shape = shape_of(view, category, self._traffic_class(view, head, policy), pinned, decodes=dialect.decodes)
+        session = shape.session = None if head.session is None else session_number(head.session)
+        if self._affinity and dialect.prompt_name:
+            shape.cache_keys = cache_keys(
+                view.model, session, view.prompt_cache_key, view.user, dialect.prompt_name, body
+            )
+        return shape
 
     def _trusts_category(self, policy: KeyPolicy | None) -> bool:
         trusts = None if policy is None else policy.trusts_category
