@@ -1,4 +1,4 @@
-"""Clients that hang up on a real engine: our books are right at once, the engine's work ends soon after."""
+"""Clients that hang up on a real engine: its work ends soon after, and until then our books hold it."""
 
 from __future__ import annotations
 
@@ -127,6 +127,25 @@ async def reader_rest(reader: asyncio.StreamReader) -> bytes:
         return await reader.read()
     except ConnectionError:
         return b""
+
+
+async def test_until_the_engine_has_stopped_the_books_hold_what_it_works_on(fleet: Live, model: str) -> None:
+    streams = [
+        await fleet.client.chat.completions.create(
+            model=model, messages=user(f"{number}. {STORY}"), max_tokens=LONG_ANSWER, stream=True
+        )
+        for number in range(4)
+    ]
+    for stream in streams:
+        await anext(aiter(stream))
+    for stream in streams:
+        await stream.close()
+    nodes = list(fleet.service.dispatcher.fleet.nodes())
+    while fleet.in_flight:
+        for node in nodes:
+            booked = node.own
+            assert await processing(fleet, node.name) <= booked
+    assert {placement.outcome.ending for placement in fleet.placements() if placement.outcome} == {Ending.CLIENT_GONE}
 
 
 async def test_many_streams_at_once_leave_nothing_behind(fleet: Live, model: str) -> None:
