@@ -137,6 +137,33 @@ def test_counters_are_split_over_categories_where_answers_say_nothing() -> None:
     assert alpha_of(dispatcher, "edit") == pytest.approx(0.40, abs=0.05)
 
 
+@pytest.mark.parametrize("mostly", [True, False])
+def test_a_node_whose_answers_tell_only_at_times_is_learnt_from_in_one_way_not_two(mostly: bool) -> None:
+    """Its answers accept everything and its counters nothing: whichever is believed, no mixture of both is."""
+    dispatcher = dispatcher_of(fleet_of(speculative("s", ceiling=100, limit=100), standard("t")))
+    silent = Outcome(Ending.COMPLETED, 200, output_tokens=100)
+    telling = Outcome(Ending.COMPLETED, 200, output_tokens=100, sample=SpeculationSample(80, 80, 20, 100))
+    drafted = 0
+    for window in range(200):
+        now = 1.0 + window
+        placement = dispatcher.place(shape("code", pinned_pool=Pool.SPECULATIVE), "r", now)
+        dispatcher.settle(placement, telling if (window % 10 == 5) != mostly else silent, now + 0.9)
+        drafted += 80
+        report = NodeReport(running=0, speculating=True, k=4, counters=SpeculativeCounters(drafted, 0, drafted // 4))
+        dispatcher.report("s", now + 0.95, now + 0.95, report)
+    assert (alpha_of(dispatcher, "code") > 0.85) == mostly
+    assert (alpha_of(dispatcher, "code") < 0.15) != mostly
+
+
+def test_what_decodes_nothing_says_nothing_of_whether_a_node_tells() -> None:
+    dispatcher = dispatcher_of(fleet_of(speculative("s"), standard("t")))
+    telling = Outcome(Ending.COMPLETED, 200, output_tokens=100, sample=SpeculationSample(80, 80, 20, 100))
+    for outcome, decodes in 20 * ((Outcome(Ending.COMPLETED, 200), False), (telling, True)):
+        pinned = shape("code", pinned_pool=Pool.SPECULATIVE, decodes=decodes)
+        dispatcher.settle(dispatcher.place(pinned, "r", 0.1), outcome, 0.2)
+    assert alpha_of(dispatcher, "code") > 0.9
+
+
 def test_a_report_of_a_node_that_left_changes_nothing() -> None:
     dispatcher = dispatcher_of(fleet_of(speculative("s"), standard("t")))
     dispatcher.fleet.remove("s")

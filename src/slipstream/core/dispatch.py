@@ -34,6 +34,8 @@ __all__ = ["DECISIONS_REMEMBERED", "Dispatcher", "Placement", "Refusal"]
 
 DECISIONS_REMEMBERED = 10_000
 MODEL_REMEMBERED = 128
+SILENCE_REMEMBERED = 16
+"""Answers by which a node may be ahead in silence or in telling, so that it is soon seen when that changes."""
 SENTENCE_REMEMBERED = 400
 """Characters kept of what a refused request says: no node vouches for its model, so it may be of any length."""
 
@@ -109,9 +111,9 @@ class Dispatcher:
         self._draw = draw
         self._placements: deque[Placement] = deque(maxlen=DECISIONS_REMEMBERED)
         self._refusals: deque[Refusal] = deque(maxlen=DECISIONS_REMEMBERED)
-        self._silent: set[str] = (
-            set()
-        )  # nodes whose answers say nothing of speculation: their counters are split instead
+        self._silence: dict[str, int] = {}
+        """By node, how many more of its answers of late said nothing of speculation than did. Above 0, its counters are
+        split by category; else its answers are credited: to do both would count the same tokens twice."""
 
     def configure(
         self,
@@ -217,7 +219,7 @@ class Dispatcher:
             return  # counters that stand still say nothing: the window goes on
         seconds = state.ledger.take_category_seconds(received_at)
         state.counted = True
-        if delta is None or name not in self._silent or not state.models:
+        if delta is None or self._silence.get(name, 0) <= 0 or not state.models:
             return
         if state.foreign:
             seconds[FOREIGN] = state.foreign * delta.seconds
@@ -232,7 +234,7 @@ class Dispatcher:
         """A node leaves the fleet. Its running requests are settled as ever."""
         self.fleet.remove(name)
         self.evidence.forget_node(name)
-        self._silent.discard(name)
+        self._silence.pop(name, None)
 
     def report_failed(self, name: str, now: float, error: EngineError) -> None:
         """A poll of a node failed."""
@@ -328,11 +330,14 @@ class Dispatcher:
         if latency is not None and latency.tpot_s is not None:
             evidence.book.timed(state.name, placement.occupancy, latency.tpot_s, now)
         speculator = state.speculator
-        if speculator is None:
+        if speculator is None or not shape.decodes:
             return
+        silence = self._silence.get(state.name, 0)
         if outcome.sample is None:
-            self._silent.add(state.name)
-        else:
+            self._silence[state.name] = min(silence + 1, SILENCE_REMEMBERED)
+            return
+        self._silence[state.name] = max(silence - 1, -SILENCE_REMEMBERED)
+        if silence <= 0:
             sample, occupancy = outcome.sample, placement.occupancy
             evidence.credit(shape.model, speculator, shape.category, state.name, sample, version, now, occupancy)
 
