@@ -8,6 +8,7 @@ import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import aiohttp
@@ -81,10 +82,12 @@ class Live:
 
 
 @asynccontextmanager
-async def live(config: FleetConfig, ready_s: float | None = 30.0) -> AsyncIterator[Live]:
-    """Run a configuration. ``ready_s`` ``None``: don't wait for all nodes; some are meant to be missing."""
+async def live(config: FleetConfig, ready_s: float | None = 30.0, path: Path | None = None) -> AsyncIterator[Live]:
+    """Run a configuration. ``ready_s`` ``None``: don't wait for all nodes; some are meant to be missing. ``path``: where
+    it was read from, to be read again.
+    """
     async with (
-        running(config) as service,
+        running(config, path) as service,
         aiohttp.ClientSession() as session,
         openai.AsyncOpenAI(
             base_url=f"{service.gateway_url}/v1", api_key="clients-own", max_retries=0, timeout=90
