@@ -7,7 +7,7 @@ from typing import Protocol
 
 from slipstream.core.errors import PlacementError, RequestError, SlipstreamError
 from slipstream.core.outcome import Outcome
-from slipstream.core.request import Pool, RequestShape
+from slipstream.core.request import Pool, RequestShape, TrafficClass
 from slipstream.telemetry.histogram import Histogram
 
 __all__ = ["REJECTIONS", "Decided", "Instruments", "Latencies", "Placed"]
@@ -15,11 +15,17 @@ __all__ = ["REJECTIONS", "Decided", "Instruments", "Latencies", "Placed"]
 TTFT_BOUNDS_S = (0.01, 0.025, 0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1.0, 1.5, 2.5, 5.0, 10.0, 30.0, 60.0)
 TPOT_BOUNDS_S = (0.002, 0.005, 0.0075, 0.01, 0.015, 0.02, 0.03, 0.04, 0.05, 0.075, 0.1, 0.2, 0.5)
 E2E_BOUNDS_S = (0.1, 0.25, 0.5, 1.0, 2.0, 3.0, 5.0, 7.5, 10.0, 15.0, 30.0, 60.0, 120.0, 300.0)
+WAIT_BOUNDS_S = (0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 DECISION_BOUNDS_S = (2e-6, 4e-6, 8e-6, 15e-6, 30e-6, 60e-6, 125e-6, 250e-6, 1e-3, 1e-2)
 
-REJECTIONS = tuple(
-    sorted(error.__name__ for family in (RequestError, PlacementError) for error in family.__subclasses__())
-)
+
+def _leaves(kind: type[SlipstreamError]) -> list[type[SlipstreamError]]:
+    """The errors of a family that are raised: those that have no further kinds."""
+    below = kind.__subclasses__()
+    return [leaf for child in below for leaf in _leaves(child)] if below else [kind]
+
+
+REJECTIONS = tuple(sorted(error.__name__ for error in (*_leaves(RequestError), *_leaves(PlacementError))))
 """Every way in which the gateway itself turns a request down."""
 
 
@@ -55,13 +61,17 @@ class Placed(Protocol):
 class Instruments:
     """The gateway's observer: it is told of every attempt, refusal and decision, and only counts."""
 
-    __slots__ = ("by_pool_and_category", "decisions", "rejections")
+    __slots__ = ("by_pool_and_category", "decisions", "rejections", "waits", "waits_in_vain")
 
     def __init__(self) -> None:
         self.by_pool_and_category: dict[tuple[Pool, str], Latencies] = {}
         self.rejections: Counter[str] = Counter(dict.fromkeys(REJECTIONS, 0))
         """Refusals by the name of the error's class."""
         self.decisions = Histogram(DECISION_BOUNDS_S)
+        self.waits = {traffic_class: Histogram(WAIT_BOUNDS_S) for traffic_class in TrafficClass}
+        """Seconds in the queue of requests that were then placed, by class."""
+        self.waits_in_vain = dict.fromkeys(TrafficClass, 0)
+        """Requests whose time in the queue was up, by class."""
 
     def finished(self, placement: Placed, outcome: Outcome, now: float) -> None:  # noqa: ARG002 - the port's signature
         """A placement was settled. Latencies count whole answers only; tokens whatever was told."""
@@ -89,3 +99,10 @@ class Instruments:
     def decided(self, seconds: float) -> None:
         """One decision took this long."""
         self.decisions.observe(seconds)
+
+    def waited(self, traffic_class: TrafficClass, seconds: float, *, served: bool) -> None:
+        """A request left the queue."""
+        if served:
+            self.waits[traffic_class].observe(seconds)
+        else:
+            self.waits_in_vain[traffic_class] += 1
