@@ -165,7 +165,10 @@ def _read_answer(payload: bytes) -> _Answer:
         return _Answer()
 
 
-_RESPONSE_PATH: Final = re.compile(rf"/v1/responses/([^/]{{1,{MAX_ID_CHARACTERS}}})(?:/cancel|/input_items)?")
+_RESPONSE_PATH: Final = re.compile(
+    rf"/v1/responses/(?!(?:input_tokens|compact)$)([^/]{{1,{MAX_ID_CHARACTERS}}})(?:/.+)?"
+)
+"""The two words are endpoints of OpenAI's API that concern no response."""
 
 
 def response_of_path(path: str) -> str | None:
