@@ -4,26 +4,29 @@ from __future__ import annotations
 
 import asyncio
 import json
+import ssl
 from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import httptools
 
 from slipstream.core.dispatch import Placement
 from slipstream.core.errors import AllFull, InvalidBody, NothingUsable, SlipstreamError
+from slipstream.core.history import History
 from slipstream.core.keys import KeyPolicy
 from slipstream.core.node import NodeSpec
 from slipstream.core.node_state import NodeState
 from slipstream.core.outcome import Outcome, ResponseStatistics
 from slipstream.core.policy import Decision, Reason
-from slipstream.core.request import Pool, RequestShape
+from slipstream.core.request import Pool, RequestShape, TrafficClass
 from slipstream.gateway.headers import RequestHead
 from slipstream.gateway.keys import KeyRing
 from slipstream.gateway.limits import Limits
 from slipstream.gateway.ports import Ports, Reader
 from slipstream.gateway.server import Gateway
+from slipstream.gateway.tls import Certificate
 
 __all__ = ["Books", "Client", "Rig", "eventually", "rig"]
 
@@ -40,10 +43,14 @@ class Books:
     rejections: list[tuple[SlipstreamError, str]] = field(default_factory=list)
     payloads: list[tuple[bytes, ...]] = field(default_factory=list)
     remembered: list[tuple[str, str]] = field(default_factory=list)
+    histories: list[History] = field(default_factory=list)
+    waits: list[tuple[TrafficClass, bool]] = field(default_factory=list)
     finished_calls: int = 0
     decisions: int = 0
 
-    def place(self, shape: RequestShape, request_id: str, now: float, avoid: Collection[str] = ()) -> Placement:
+    def place(
+        self, shape: RequestShape, request_id: str, now: float, avoid: Collection[str] = (), may_wait: bool = False
+    ) -> Placement:
         if self.error is not None:
             raise self.error
         for node in self.nodes:
@@ -58,6 +65,7 @@ class Books:
     def settle(self, placement: Placement, outcome: Outcome, now: float) -> None:
         assert placement in self.open, "settled twice, or never placed"
         self.open.remove(placement)
+        placement.outcome = outcome
         self.settled.append((placement, outcome))
 
     def remember_response(self, placement: Placement, response_id: str, now: float) -> None:
@@ -77,9 +85,19 @@ class Books:
     def rejected(self, error: SlipstreamError, path: str, now: float) -> None:
         self.rejections.append((error, path))
 
+    def answered(self, history: History) -> None:
+        told = [attempt.placement for earlier in self.histories for attempt in earlier.attempts]
+        for attempt in history.attempts:
+            assert attempt.placement not in self.open, "told of before it was settled"
+            assert attempt.placement not in told, "told of twice"
+        self.histories.append(history)
+
     def decided(self, seconds: float) -> None:
         assert seconds >= 0
         self.decisions += 1
+
+    def waited(self, traffic_class: TrafficClass, seconds: float, *, served: bool) -> None:
+        self.waits.append((traffic_class, served))
 
     def read_statistics(self, engine: str | None, payloads: tuple[bytes, ...]) -> ResponseStatistics:
         self.payloads.append(payloads)
@@ -127,7 +145,13 @@ class Rig:
 
 @asynccontextmanager
 async def rig(
-    *urls: str, limits: Limits | None = None, reader: Reader = read, keys: KeyRing | None = None, **node: Any
+    *urls: str,
+    limits: Limits | None = None,
+    queue_size: int = 0,
+    reader: Reader = read,
+    keys: KeyRing | None = None,
+    certificate: Certificate | None = None,
+    **node: Any,
 ) -> AsyncIterator[Rig]:
     """A gateway before the nodes at these addresses, called node-0, node-1, …; at the end no placement is left open,
     and no key has anything in flight.
@@ -141,9 +165,10 @@ async def rig(
         read_statistics=books.read_statistics,
         observer=books,
         keys=keys,
+        answered=books.answered,
     )
-    gateway = Gateway(ports, limits)
-    host, port = await gateway.listen("127.0.0.1", 0)
+    gateway = Gateway(ports, replace(limits or Limits(), queue_size=queue_size))
+    host, port = await gateway.listen("127.0.0.1", 0, certificate)
     try:
         yield Rig(gateway, books, host, port, ports)
     finally:
@@ -151,6 +176,7 @@ async def rig(
     assert not books.open, "a placement was never settled"
     assert keys is None or not any(key.usage.in_flight for key in keys.keys), "a key still has requests in flight"
     assert books.finished_calls == len(books.settled) == len(books.placed)
+    assert sum(len(history.attempts) for history in books.histories) == len(books.placed), "a request was never told of"
 
 
 @dataclass
@@ -196,8 +222,8 @@ class Client:
 
     @classmethod
     @asynccontextmanager
-    async def to(cls, rig: Rig) -> AsyncIterator[Client]:
-        client = cls(*await asyncio.open_connection(rig.host, rig.port))
+    async def to(cls, rig: Rig, tls: ssl.SSLContext | None = None) -> AsyncIterator[Client]:
+        client = cls(*await asyncio.open_connection(rig.host, rig.port, ssl=tls))
         try:
             yield client
         finally:
