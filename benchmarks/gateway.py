@@ -12,7 +12,6 @@ import asyncio
 import cProfile
 import signal
 from collections.abc import Collection
-from dataclasses import dataclass
 from pathlib import Path
 
 import uvloop
@@ -22,21 +21,12 @@ from slipstream.core.errors import SlipstreamError
 from slipstream.core.keys import KeyPolicy
 from slipstream.core.node import NodeSpec
 from slipstream.core.node_state import NodeState
-from slipstream.core.outcome import Outcome
+from slipstream.core.outcome import Outcome, ResponseStatistics
 from slipstream.core.policy import Decision, Reason
-from slipstream.core.request import Pool, RequestShape
+from slipstream.core.request import Pool, RequestShape, TrafficClass
 from slipstream.gateway.headers import RequestHead
 from slipstream.gateway.ports import Ports
 from slipstream.gateway.server import Gateway
-
-
-@dataclass(frozen=True, slots=True)
-class NoStatistics:
-    """An answer that says nothing of itself."""
-
-    prompt_tokens: int | None = None
-    output_tokens: int | None = None
-    sample: None = None
 
 
 class OneNode:
@@ -47,10 +37,14 @@ class OneNode:
         self.state = NodeState(self.node, 0.0)
         self.decision = Decision(self.node.name, Pool.STANDARD, Reason.NO_SPECULATOR, 0, 0.5, 0.0)
 
-    def place(self, shape: RequestShape, request_id: str, now: float, avoid: Collection[str] = ()) -> Placement:
+    def place(
+        self, shape: RequestShape, request_id: str, now: float, avoid: Collection[str] = (), may_wait: bool = False
+    ) -> Placement:
         return Placement(request_id, shape, self.decision, self.state, 1)
 
     def settle(self, placement: Placement, outcome: Outcome, now: float) -> None: ...
+
+    def remember_response(self, placement: Placement, response_id: str, now: float) -> None: ...
 
     def models(self) -> tuple[str, ...]:
         return ("m",)
@@ -64,18 +58,20 @@ class OneNode:
 
     def decided(self, seconds: float) -> None: ...
 
+    def waited(self, traffic_class: TrafficClass, seconds: float, *, served: bool) -> None: ...
+
 
 def read(path: str, body: bytes, head: RequestHead, policy: KeyPolicy | None) -> RequestShape:
     """The least a request's reader can do."""
     return RequestShape("m", "code", streamed=b'"stream": true' in body)
 
 
-def read_nothing(engine: str | None, payloads: tuple[bytes, ...]) -> NoStatistics:
+def read_nothing(engine: str | None, payloads: tuple[bytes, ...]) -> ResponseStatistics:
     """No statistics."""
     return NO_STATISTICS
 
 
-NO_STATISTICS = NoStatistics()
+NO_STATISTICS = ResponseStatistics()
 
 
 async def serve(port: int, url: str) -> None:

@@ -38,7 +38,7 @@ def test_first_in_first_out_within_a_class_and_interactive_first() -> None:
         joined(waiting, owner, traffic_class)
     assert waiting.lengths == {INTERACTIVE: 2, BULK: 2}
     assert served(waiting) == ["i1", "i2", "b1", "b2"]
-    assert (len(waiting), waiting.lanes()) == (0, ())
+    assert (waiting.count, waiting.lanes()) == (0, ())
 
 
 def test_a_full_model_holds_up_no_other() -> None:
@@ -90,7 +90,7 @@ def test_nobody_waits_longer_than_the_timeout() -> None:
     assert waiting.expire(9.9) == []
     assert [ticket.owner for ticket in waiting.expire(10.0)] == ["early"]
     assert [ticket.owner for ticket in waiting.expire(14.0)] == ["late"]
-    assert len(waiting) == 0
+    assert waiting.count == 0
 
 
 def test_waiting_again_after_a_refusal_does_not_begin_anew() -> None:
@@ -106,7 +106,7 @@ def test_at_the_end_everyone_is_sent_away() -> None:
     joined(waiting, "a", lane="one")
     joined(waiting, "b", BULK, lane="two")
     assert {ticket.owner for ticket in waiting.clear()} == {"a", "b"}
-    assert (len(waiting), waiting.lanes()) == (0, ())
+    assert (waiting.count, waiting.lanes()) == (0, ())
 
 
 STEPS = st.lists(
@@ -150,5 +150,5 @@ def test_a_queue_is_what_a_sorted_list_would_be(size: int, steps: list[tuple[str
             late = [ticket for ticket in model if now - ticket.since >= 10.0]
             assert set(waiting.expire(now)) == set(late)
             model = [ticket for ticket in model if ticket not in late]
-        assert len(waiting) == len(model)
+        assert waiting.count == len(model)
         assert set(waiting.lanes()) == {ticket.lane for ticket in model}

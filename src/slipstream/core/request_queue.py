@@ -32,18 +32,22 @@ class RequestQueue(Generic[Owner]):
     waits until its time is up, and no longer.
     """
 
-    __slots__ = ("_lanes", "_size", "_timeout_s", "lengths")
+    __slots__ = ("_lanes", "_timeout_s", "count", "lengths", "size")
 
     def __init__(self, size: int, timeout_s: float) -> None:
-        self._size = size
+        self.size = size
         self._timeout_s = timeout_s
         # By lane, interactive and bulk: dicts as ordered sets, from which anyone leaves at once and without trace.
         self._lanes: dict[str, tuple[dict[Ticket[Owner], None], dict[Ticket[Owner], None]]] = {}
         self.lengths: dict[TrafficClass, int] = dict.fromkeys(TrafficClass, 0)
         """How many wait, by class."""
+        self.count = 0
+        """How many wait."""
 
-    def __len__(self) -> int:
-        return sum(self.lengths.values())
+    def configure(self, size: int, timeout_s: float) -> None:
+        """Other bounds. Who waits keeps the place, also where there are fewer now."""
+        self.size = size
+        self._timeout_s = timeout_s
 
     def join(
         self, owner: Owner, lane: str, traffic_class: TrafficClass, now: float, since: float | None = None
@@ -51,9 +55,9 @@ class RequestQueue(Generic[Owner]):
         """A place at the end of its class; ``None`` when there is none left, or ``since`` is too long ago."""
         if since is None:
             since = now
-        if len(self) >= self._size or now - since >= self._timeout_s:
+        if self.count >= self.size or now - since >= self._timeout_s:
             return None
-        if traffic_class is TrafficClass.BULK and self.lengths[traffic_class] >= (self._size + 1) // 2:
+        if traffic_class is TrafficClass.BULK and self.lengths[traffic_class] >= (self.size + 1) // 2:
             return None
         ticket = Ticket(owner, lane, traffic_class, since)
         rows = self._lanes.get(lane)
@@ -61,6 +65,7 @@ class RequestQueue(Generic[Owner]):
             rows = self._lanes[lane] = ({}, {})
         rows[traffic_class is TrafficClass.BULK][ticket] = None
         self.lengths[traffic_class] += 1
+        self.count += 1
         return ticket
 
     def leave(self, ticket: Ticket[Owner]) -> bool:
@@ -73,6 +78,7 @@ class RequestQueue(Generic[Owner]):
             return False
         del row[ticket]
         self.lengths[ticket.traffic_class] -= 1
+        self.count -= 1
         if not rows[0] and not rows[1]:
             del self._lanes[ticket.lane]
         return True

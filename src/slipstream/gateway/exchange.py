@@ -17,15 +17,19 @@ from slipstream.core.errors import (
     UpstreamTimeout,
 )
 from slipstream.core.latency import Latency, latency_of
+from slipstream.core.node import Instrument
 from slipstream.core.outcome import Ending, Outcome, ResponseStatistics
 from slipstream.core.request import RequestShape
+from slipstream.core.request_queue import Ticket
 from slipstream.gateway.dialect import Dialect
 from slipstream.gateway.headers import Answer
+from slipstream.gateway.instrument import with_fields
 from slipstream.gateway.limits import Limits
 from slipstream.gateway.ports import Ports
 from slipstream.gateway.refusal import FULL_STATUSES, HELD_REFUSAL_BYTES, all_full
 from slipstream.gateway.relay import Relay
 from slipstream.gateway.upstream import NodeConnection, NodePool, Upstreams
+from slipstream.gateway.waiting import Waiter, Waiting
 from slipstream.gateway.wire import ClientConnection, Request
 
 __all__ = ["Exchange"]
@@ -38,7 +42,8 @@ class Exchange:
     """A request on its way. It is the client connection's work and the node connection's receiver.
 
     Every placement made is settled exactly once: ``_settle`` is the only way to let go of one, and each way out of an
-    attempt leads through it. What the client gets to see is the ``Relay``'s.
+    attempt leads through it. What the client gets to see is the ``Relay``'s. While no node has room it waits, without a
+    placement.
     """
 
     __slots__ = (
@@ -59,8 +64,11 @@ class Exchange:
         "_request",
         "_retries_left",
         "_shape",
+        "_ticket",
         "_unsent",
         "_upstreams",
+        "_waiting",
+        "_waiting_since",
     )
 
     def __init__(
@@ -68,6 +76,7 @@ class Exchange:
         ports: Ports,
         limits: Limits,
         upstreams: Upstreams,
+        waiting: Waiting,
         client: ClientConnection,
         request: Request,
         dialect: Dialect | None,
@@ -76,6 +85,7 @@ class Exchange:
         self._ports = ports
         self._limits = limits
         self._upstreams = upstreams
+        self._waiting = waiting
         self._request = request
         self._dialect = dialect
         self._relay = Relay(ports, client, request, dialect)
@@ -92,6 +102,8 @@ class Exchange:
         self._retries_left = limits.retries
         self._active_at = 0.0
         self._unsent = 0
+        self._ticket: Ticket[Waiter] | None = None
+        self._waiting_since: float | None = None
 
     # Placing and sending.
 
@@ -108,17 +120,57 @@ class Exchange:
         self._relay.fail(error)
 
     def _place(self) -> None:
-        """Book a node and send to it."""
+        """Book a node and send to it; when all are full, wait for one that is not."""
+        failure = self._failure
+        may_wait = self._waiting.open and (failure is None or isinstance(failure, AllFull))
+        error = self._try(may_wait=may_wait)
+        if may_wait and isinstance(error, AllFull):
+            if self._wait():
+                return
+            error = self._try(may_wait=False)
+        if error is not None:
+            self.fail(error if failure is None else failure)
+
+    def _wait(self) -> bool:
+        """Take a place in the queue; whether there was one. Nodes that were full may have room by then."""
+        shape = self._shape
+        assert shape is not None
+        now = self._ports.clock()
+        if self._waiting_since is None:
+            self._waiting_since = now
+        self._ticket = self._waiting.join(self, shape, now, self._waiting_since)
+        if self._ticket is None:
+            return False
+        self._avoid = frozenset()
+        self._retries_left = self._limits.retries
+        return True
+
+    def resume(self) -> bool:
+        """It is this request's turn to be placed; ``False``: there is still no room."""
+        error = self._try(may_wait=True)
+        if isinstance(error, AllFull):
+            return False
+        if error is not None:
+            self.fail(error)
+        return True
+
+    def give_up(self) -> None:
+        """It has waited as long as it may: a last try."""
+        error = self._try(may_wait=False)
+        if error is not None:
+            self.fail(error if self._failure is None else self._failure)
+
+    def _try(self, *, may_wait: bool) -> SlipstreamError | None:
+        """Book a node and send to it; or what the dispatcher raised. ``may_wait``: `AllFull` is not the last word."""
         ports = self._ports
         assert self._shape is not None
         now = ports.clock()
         started = time.perf_counter()
         try:
-            placement = ports.dispatcher.place(self._shape, self._request.request_id, now, self._avoid)
+            placement = ports.dispatcher.place(self._shape, self._request.request_id, now, self._avoid, may_wait)
         except SlipstreamError as error:
             ports.observer.decided(time.perf_counter() - started)
-            self.fail(error if self._failure is None else self._failure)
-            return
+            return error
         ports.observer.decided(time.perf_counter() - started)
         self._placement = placement
         if self._request.account is not None:
@@ -131,6 +183,7 @@ class Exchange:
             self._send(connection, pool)
         else:
             self._connect(pool)
+        return None
 
     def _connect(self, pool: NodePool) -> None:
         self._active_at = self._ports.clock()
@@ -160,6 +213,8 @@ class Exchange:
         request = self._request
         self._connection = connection
         body = request.body
+        if pool.spec.instrument is not Instrument.OFF:
+            body = self._instrumented(body, pool.spec.instrument)
         method = request.method.encode()
         account = request.account
         passed_on = request.head.lines if account is None else account.lines
@@ -169,6 +224,17 @@ class Exchange:
         lines.append(b"x-request-id: %b\r\n\r\n" % request.request_id.encode())
         self._unsent = 0
         connection.send(self, b"".join(lines), body, head_only=request.method == "HEAD")
+
+    def _instrumented(self, body: bytes, instrument: Instrument) -> bytes:
+        """``body``, asking the node at hand for what its answers should say."""
+        placement, shape, dialect = self._placement, self._shape, self._dialect
+        assert placement is not None
+        assert shape is not None
+        self._relay.added = ()
+        if dialect is not None and dialect.instrumented:
+            fields = self._ports.added_fields(placement.state.engine, instrument)
+            body, self._relay.added = with_fields(body, fields, streamed=shape.streamed)
+        return body
 
     def _try_elsewhere(self, ending: Ending, sentence: str) -> None:
         """The attempt failed before any byte of an answer came."""
@@ -182,7 +248,7 @@ class Exchange:
         if self._retries_left > 0:
             self._retries_left -= 1
             self._place()
-        else:
+        elif not (isinstance(failure, AllFull) and self._waiting.open and self._wait()):
             self.fail(failure)
 
     # The node's answer: calls from its connection.
@@ -305,6 +371,8 @@ class Exchange:
     def client_gone(self) -> None:
         relay = self._relay
         relay.client = None
+        if self._ticket is not None:
+            self._waiting.leave(self._ticket)
         self._drop_upstream()
         self._settle(Ending.CLIENT_GONE, relay.answer.status if relay.answer is not None else None)
         if self._request.account is not None:
@@ -323,7 +391,7 @@ class Exchange:
         """Give up on a node that keeps us waiting."""
         placement = self._placement
         if placement is None:
-            return  # the request is being read
+            return  # the request is being read, or waits
         limits = self._limits
         if self._connecting is not None:
             if now - self._active_at >= limits.connect_s:
@@ -385,6 +453,7 @@ class Exchange:
             now = self._ports.clock()
         self._ports.dispatcher.settle(placement, outcome, now)
         self._ports.observer.finished(placement, outcome, now)
+        self._waiting.freed()
 
 
 def _marks(placement: Placement, pool: NodePool) -> bytes:

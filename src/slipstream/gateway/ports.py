@@ -13,7 +13,7 @@ from slipstream.core.history import History
 from slipstream.core.keys import KeyPolicy
 from slipstream.core.node import Instrument
 from slipstream.core.outcome import Outcome, ResponseStatistics
-from slipstream.core.request import RequestShape
+from slipstream.core.request import RequestShape, TrafficClass
 from slipstream.engines.added_field import AddedField
 from slipstream.gateway.headers import RequestHead
 from slipstream.gateway.keys import KeyRing
@@ -34,8 +34,18 @@ __all__ = [
 class Dispatcher(Protocol):
     """Decides and keeps the books: what the data plane uses of `core.dispatch.Dispatcher`."""
 
-    def place(self, shape: RequestShape, request_id: str, now: float, avoid: Collection[str] = ()) -> Placement:
-        """Book the request on a node not named in ``avoid``. Raises UnknownModel, AllFull or NothingUsable."""
+    def place(
+        self,
+        shape: RequestShape,
+        request_id: str,
+        now: float,
+        avoid: Collection[str] = (),
+        may_wait: bool = False,  # noqa: FBT001, FBT002 - called per request
+    ) -> Placement:
+        """Book the request on a node not named in ``avoid``; one that ``may_wait`` will be placed again after AllFull.
+
+        Raises UnknownModel, ResponseNotFound, AllFull or NothingUsable.
+        """
 
     def settle(self, placement: Placement, outcome: Outcome, now: float) -> None:
         """Release the booking and credit what was learnt."""
@@ -65,6 +75,9 @@ class Observer(Protocol):
 
     def decided(self, seconds: float) -> None:
         """One call of ``Dispatcher.place`` took so long, whether it placed or raised."""
+
+    def waited(self, traffic_class: TrafficClass, seconds: float, *, served: bool) -> None:
+        """A request waited so long for a node with room; ``served``: until it was placed, and not in vain."""
 
 
 class Trace(Protocol):

@@ -11,7 +11,8 @@ from urllib.parse import unquote
 
 from slipstream.core.errors import NothingUsable, SlipstreamError
 from slipstream.core.keys import Lease
-from slipstream.core.request import RequestShape
+from slipstream.core.request import RequestShape, TrafficClass
+from slipstream.core.request_queue import RequestQueue
 from slipstream.gateway.account import Account
 from slipstream.gateway.dialect import DIALECTS
 from slipstream.gateway.exchange import Exchange
@@ -25,6 +26,7 @@ from slipstream.gateway.reply import reply, reply_problem
 from slipstream.gateway.routes import Endpoint, allowed_methods, endpoint_of
 from slipstream.gateway.tls import Certificate
 from slipstream.gateway.upstream import Upstreams
+from slipstream.gateway.waiting import Waiter, Waiting
 from slipstream.gateway.wire import ClientConnection, Handler, Request
 from slipstream.gateway.wire_errors import TooManyConnections
 
@@ -46,6 +48,8 @@ class Gateway(Handler):
         self._ports = ports
         self._limits = limits or Limits()
         self._upstreams = Upstreams(self._limits.node_keep_alive_s, ports.clock)
+        queue: RequestQueue[Waiter] = RequestQueue(self._limits.queue_size, self._limits.queue_timeout_s)
+        self._waiting = Waiting(queue, ports.clock, ports.observer)
         self._connections: set[ClientConnection] = set()
         self._server: Any = None  # uvloop's servers are not quite what the types of asyncio say
         self._sweeper: asyncio.TimerHandle | None = None
@@ -59,6 +63,7 @@ class Gateway(Handler):
         self._ports = ports
         self._limits = limits
         self._sweep_s = _sweep_interval_s(limits)
+        self._waiting.configure(limits.queue_size, limits.queue_timeout_s)
         for connection in self._connections:
             connection.configure(limits)
 
@@ -93,6 +98,7 @@ class Gateway(Handler):
         self._emptied = asyncio.Event()
         for connection in tuple(self._connections):
             connection.retire()
+        self._waiting.close()
         if self._connections:
             try:
                 await asyncio.wait_for(self._emptied.wait(), grace_s)
@@ -110,6 +116,11 @@ class Gateway(Handler):
     def open_connections(self) -> int:
         """How many clients are connected."""
         return len(self._connections)
+
+    @property
+    def queue_lengths(self) -> dict[TrafficClass, int]:
+        """How many requests wait for a node with room, by class."""
+        return self._waiting.lengths
 
     # What follows is called by client connections.
 
@@ -207,7 +218,7 @@ class Gateway(Handler):
         policy = None if lease is None else lease.key.policy
         path, body = request.path, request.body
         dialect = DIALECTS.get(path)
-        exchange = Exchange(ports, self._limits, self._upstreams, connection, request, dialect)
+        exchange = Exchange(ports, self._limits, self._upstreams, self._waiting, connection, request, dialect)
         if len(body) <= OFF_LOOP_BODY_BYTES:
             if dialect is None:
                 shape = passed_through_shape(path, body, ports.default_category, policy)

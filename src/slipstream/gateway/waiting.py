@@ -48,6 +48,15 @@ class Waiting:
         self._serving: asyncio.Handle | None = None
         self._closed = False
 
+    def configure(self, size: int, timeout_s: float) -> None:
+        """So many may wait, and so long, from now on."""
+        self._queue.configure(size, timeout_s)
+
+    @property
+    def open(self) -> bool:
+        """Whether any request may wait."""
+        return self._queue.size > 0 and not self._closed
+
     @property
     def lengths(self) -> dict[TrafficClass, int]:
         """How many wait, by class."""
@@ -72,7 +81,7 @@ class Waiting:
 
     def freed(self) -> None:
         """A node has ended a request, so there may be room. Who is next is tried when the loop has a moment."""
-        if self._serving is None and len(self._queue):
+        if self._serving is None and self._queue.count:
             self._serving = asyncio.get_running_loop().call_soon(self._serve)
 
     def close(self) -> None:
@@ -90,7 +99,7 @@ class Waiting:
             self._observer.waited(ticket.traffic_class, now - ticket.since, served=False)
             ticket.owner.give_up()
         self._serve()
-        more = len(self._queue) > 0
+        more = self._queue.count > 0
         self._beat = asyncio.get_running_loop().call_later(_BEAT_S, self._on_beat) if more else None
 
     def _serve(self) -> None:
@@ -98,7 +107,7 @@ class Waiting:
         self._serving = None
         queue = self._queue
         for lane in queue.lanes():
-            for _ in range(len(queue)):
+            for _ in range(queue.count):
                 ticket = queue.head(lane)
                 if ticket is None or not ticket.owner.resume():
                     break
