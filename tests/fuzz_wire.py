@@ -32,6 +32,7 @@ CORPUS = Path(__file__).parent / "gateway" / "corpus"
 LIMITS = Limits(
     max_body_bytes=20_000,
     max_header_bytes=2000,
+    connect_s=30,
     client_head_s=0.25,
     idle_s=0.25,
     client_keep_alive_s=0.25,

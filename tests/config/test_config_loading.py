@@ -146,8 +146,8 @@ def test_a_problem_names_file_line_key_what_was_found_and_what_is_allowed(text: 
 @pytest.mark.parametrize(
     ("url", "hint"),
     [
-        ("10.0.0.1:8000", "http:// in front"),
-        ("https://h:1", "TLS to nodes is not supported"),
+        ("10.0.0.1:8000", "https:// in front"),
+        ("ftp://h:1", "https:// in front"),
         ("http://", "such as"),
         ("http://h:0", "such as"),
         ("http://h:70000", "port 1 to 65535"),
