@@ -30,6 +30,7 @@ from slipstream.core.errors import SlipstreamError
 from slipstream.core.evidence import CategoryEvidence
 from slipstream.core.fleet import Fleet
 from slipstream.core.node import NodeSpec
+from slipstream.core.overrides import Overrides
 from slipstream.core.policy import ThresholdPolicy
 from slipstream.core.request import Pool
 from slipstream.embedded import EmbeddedNode
@@ -42,7 +43,10 @@ from slipstream.gateway.server import Gateway
 from slipstream.gateway.tls import Authorities, Certificate
 from slipstream.settings import Settings, acceptance_prior, read_settings, settings_of, threshold_settings
 from slipstream.telemetry.collector import FleetCollector
+from slipstream.telemetry.events import log_circuit, log_override
+from slipstream.telemetry.fleet_readings import fleet_readings
 from slipstream.telemetry.instruments import Instruments
+from slipstream.telemetry.key_readings import key_readings
 from slipstream.telemetry.logs import configure_logs
 from slipstream.telemetry.metric import CONFIG_RELOADS, Reading
 from slipstream.telemetry.reloads import Reloads
@@ -76,7 +80,11 @@ class Service:
             tuple(settings.config.categories),
             monotonic,
             self._worst_lag_s,
-            [Reading(CONFIG_RELOADS, self.reloads.samples)],
+            [
+                Reading(CONFIG_RELOADS, self.reloads.samples),
+                *key_readings(lambda: () if self._keys is None else self._keys.keys),
+                *fleet_readings(dispatcher, monotonic),
+            ],
         )
         self._keys: KeyRing | None = None
         self.gateway = Gateway(self._ports(settings), settings.limits)
@@ -193,10 +201,12 @@ def build_dispatcher(config: FleetConfig, specs: Sequence[NodeSpec], draw: Calla
         hysteresis=config.pools.speculative.hysteresis,
         gauge_lag_s=gauge_lag_s,
         abort_lag_s=abort_lag_s,
+        circuit_changed=log_circuit,
     )
     book = AcceptanceBook(acceptance_prior(config), half_life=config.routing.evidence_half_life_s)
     evidence = CategoryEvidence(book)
-    return Dispatcher(fleet, evidence, ThresholdPolicy(threshold_settings(config), evidence), draw)
+    policy = ThresholdPolicy(threshold_settings(config), evidence)
+    return Dispatcher(fleet, evidence, policy, draw, Overrides(log_override))
 
 
 def embedded_config(
@@ -244,6 +254,7 @@ async def running(config: FleetConfig, path: Path | None = None) -> AsyncIterato
             __version__,
             token=lambda: service.settings.admin_token,
             reloads=service.reloads,
+            key_ids=lambda: [policy.key_id for _, policy in service.settings.keys],
         )
         admin_tls = None if service.admin_certificate is None else service.admin_certificate.context
         with _binding("admin", config.admin.listen):

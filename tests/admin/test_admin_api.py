@@ -210,11 +210,11 @@ async def test_an_unknown_path_is_told_what_there_is(rig: Rig) -> None:
     assert "there is no /nope; there are /metrics, /fleet" in await rig.refusal("/nope", 404)
 
 
-async def test_nothing_can_be_changed(rig: Rig) -> None:
+async def test_what_only_reads_can_not_be_changed(rig: Rig) -> None:
     async with ClientSession() as session, session.post(rig.url + "/fleet") as response:
         assert response.status == 405
         assert response.headers["allow"] == "GET, HEAD"
-        assert "read with GET" in (await response.json())["error"]["message"]
+        assert "/fleet does not take POST, but GET, HEAD" in (await response.json())["error"]["message"]
 
 
 async def test_a_fault_of_ours_is_a_sentence_and_a_line_in_the_log() -> None:

@@ -218,7 +218,7 @@ def test_what_other_parts_count_is_read_when_the_page_is_asked_for() -> None:
 
 def test_names_carry_their_unit_and_are_all_ours() -> None:
     units = ("_total", "_seconds", "_ratio", "_sequences", "_tokens", "_bucket", "_count", "_sum")
-    states = ("healthy", "fresh", "eligible", "saturated", "blind")
+    states = ("healthy", "fresh", "eligible", "saturated", "blind", "circuit_state")
     names = {name for name, _ in page_of(dispatcher_of(fleet_of(speculative("s"), standard("t"))))}
     assert [name for name in names if not name.startswith("slipstream_") or not name.endswith(units + states)] == []
     assert MODEL not in names

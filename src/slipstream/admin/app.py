@@ -1,10 +1,10 @@
-"""The admin API: metrics, fleet, decisions and advice, over HTTP on loopback. It only reads."""
+"""The admin API: metrics, fleet, decisions, advice and overrides, over HTTP. Only overrides change anything."""
 
 from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from itertools import islice
@@ -15,10 +15,13 @@ import structlog
 from aiohttp import web
 
 from slipstream.admin.auth import token_required
+from slipstream.admin.overrides import Known, override_view, read_kind, read_override
 from slipstream.admin.query import read_query
-from slipstream.admin.view import advice_view, attempt_view, config_view, decision_view, fleet_view
+from slipstream.admin.view import advice_view, attempt_view, config_view, decision_view, fleet_view, occupancy_view
 from slipstream.core.advice import advise
-from slipstream.core.dispatch import Dispatcher
+from slipstream.core.dispatch import Dispatcher, Placement, Refusal
+from slipstream.core.occupancy_group import occupancy_groups
+from slipstream.core.overrides import Override
 from slipstream.telemetry import CONTENT_TYPE, FleetCollector, render
 from slipstream.telemetry.reloads import Reloads
 
@@ -32,7 +35,7 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 @dataclass(frozen=True, slots=True)
 class Admin:
     """What the admin API reads from. ``clock`` is the fleet's, in seconds; ``version`` that of the software. ``token``
-    gives what every request must bear now, ``None`` = nothing.
+    gives what every request must bear now, ``None`` = nothing; ``key_ids`` the ids of the API keys that there are now.
     """
 
     dispatcher: Dispatcher
@@ -41,6 +44,7 @@ class Admin:
     version: str
     token: Callable[[], str | None] = lambda: None
     reloads: Reloads = field(default_factory=Reloads)
+    key_ids: Callable[[], Sequence[str]] = tuple
 
     def application(self) -> web.Application:
         """The routes, ready to be served."""
@@ -49,7 +53,12 @@ class Admin:
         application.router.add_get("/fleet", self._fleet)
         application.router.add_get("/decisions", self._decisions)
         application.router.add_get("/decisions/{request_id}", self._decision)
+        application.router.add_get("/occupancy", self._occupancy)
         application.router.add_get("/advice", self._advice)
+        application.router.add_get("/overrides", self._overrides)
+        application.router.add_post("/overrides", self._override)
+        application.router.add_delete("/overrides", self._clear_all)
+        application.router.add_delete("/overrides/{kind}/{subject}", self._clear)
         application.router.add_get("/health", self._health)
         return application
 
@@ -61,7 +70,8 @@ class Admin:
     async def _fleet(self, _request: web.Request) -> web.Response:
         snapshot = self.collector.snapshot()
         fleet = fleet_view(snapshot.nodes, snapshot.categories, blind=snapshot.blind)
-        return _json(fleet | {"config": config_view(self.reloads, self.clock())})
+        now = self.clock()
+        return _json(fleet | {"overrides": self._in_force(now), "config": config_view(self.reloads, now)})
 
     async def _decisions(self, request: web.Request) -> web.Response:
         try:
@@ -79,11 +89,62 @@ class Admin:
         if not found:
             return _problem(404, f"no decision on a request {request_id!r} is remembered; the last 10,000 are")
         now = self.clock()
-        attempts = [attempt_view(one, dispatcher.candidates(one), dispatcher.acceptance(one), now) for one in found]
+        attempts = [
+            attempt_view(one, dispatcher.candidates(one), dispatcher.acceptance(one), now, self._pin_of(one))
+            for one in found
+        ]
         return _json({"request_id": request_id, "attempts": attempts})
+
+    async def _occupancy(self, _request: web.Request) -> web.Response:
+        return _json({"groups": occupancy_view(occupancy_groups(self.dispatcher, self.clock()))})
 
     async def _advice(self, _request: web.Request) -> web.Response:
         return _json({"advice": advice_view(advise(self.dispatcher, self.clock()))})
+
+    async def _overrides(self, _request: web.Request) -> web.Response:
+        return _json({"overrides": self._in_force(self.clock())})
+
+    async def _override(self, request: web.Request) -> web.Response:
+        # A page on the web can make a browser send anything here but this: JSON is asked about first.
+        if request.content_type != "application/json":
+            return _problem(415, "an override is set with a body of content-type application/json")
+        now = self.clock()
+        dispatcher = self.dispatcher
+        nodes = {node.name: node.pool for node in dispatcher.fleet.nodes()}
+        try:
+            known = Known(self.collector.categories, self.key_ids(), nodes)
+            override = read_override(await request.read(), known, now)
+        except ValueError as error:
+            return _problem(400, str(error))
+        dispatcher.override(override, now)
+        return _json({"override": override_view(override, now)})
+
+    async def _clear(self, request: web.Request) -> web.Response:
+        now = self.clock()
+        try:
+            kind = read_kind(request.match_info["kind"])
+        except ValueError as error:
+            return _problem(400, str(error))
+        ended = self.dispatcher.clear_override(kind, request.match_info["subject"], now)
+        return _json({"cleared": [] if ended is None else [override_view(ended, now)]})
+
+    async def _clear_all(self, _request: web.Request) -> web.Response:
+        now = self.clock()
+        ended = list(self.dispatcher.overrides)
+        for override in ended:
+            self.dispatcher.clear_override(override.kind, override.subject, now)
+        return _json({"cleared": [override_view(override, now) for override in ended]})
+
+    def _in_force(self, now: float) -> list[dict[str, Any]]:
+        self.dispatcher.expire_overrides(now)
+        return [override_view(override, now) for override in self.dispatcher.overrides]
+
+    def _pin_of(self, attempt: Placement | Refusal) -> Override | None:
+        """The override that fixed the pool of an attempt, in force or not; ``None`` when none did."""
+        shape = attempt.shape
+        if shape.pinned_pool is None:
+            return None
+        return self.dispatcher.overrides.pin_at(attempt.decision.at, shape.category, shape.key_id)
 
     async def _health(self, _request: web.Request) -> web.Response:
         return _json({"status": "ok", "version": self.version})
@@ -108,12 +169,15 @@ async def _errors_as_sentences(request: web.Request, handler: Handler) -> web.St
     try:
         return await handler(request)
     except web.HTTPMethodNotAllowed as error:
-        response = _problem(405, f"{request.path} is read with GET; the admin API changes nothing")
-        response.headers["allow"] = ", ".join(sorted(error.allowed_methods))
+        allowed = ", ".join(sorted(error.allowed_methods))
+        response = _problem(405, f"{request.path} does not take {request.method}, but {allowed}")
+        response.headers["allow"] = allowed
         return response
     except web.HTTPNotFound:
-        paths = "/metrics, /fleet, /decisions, /decisions/{request_id}, /advice and /health"
+        paths = "/metrics, /fleet, /decisions, /decisions/{request_id}, /occupancy, /advice, /overrides and /health"
         return _problem(404, f"there is no {request.path}; there are {paths}")
+    except web.HTTPException as error:  # a body beyond all measure, say
+        return _problem(error.status, error.reason)
     except Exception:  # noqa: BLE001 - the last line of defence, and a loud one: the traceback is logged, never sent
         _log.exception("admin request failed", path=request.path)
         return _problem(500, "this is a fault in slipstream; its log has the details")

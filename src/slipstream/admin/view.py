@@ -6,13 +6,17 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from slipstream.admin.overrides import override_view
+from slipstream.core.acceptance import OccupancyFigures
 from slipstream.core.advice import Advice
 from slipstream.core.dispatch import Placement, Refusal
+from slipstream.core.occupancy_group import OccupancyGroup
+from slipstream.core.overrides import Override
 from slipstream.core.policy import AcceptanceFigure, Candidate
 from slipstream.core.summary import CategorySummary, NodeSummary
 from slipstream.telemetry.reloads import Reloads
 
-__all__ = ["advice_view", "attempt_view", "config_view", "decision_view", "fleet_view"]
+__all__ = ["advice_view", "attempt_view", "config_view", "decision_view", "fleet_view", "occupancy_view"]
 
 Json = dict[str, Any]
 
@@ -53,6 +57,8 @@ def _node(node: NodeSummary) -> Json:
         "fresh": node.fresh,
         "eligible": node.closed is None,
         "closed": node.closed,
+        "circuit": node.circuit,
+        "ejections": node.ejections,
         "own": node.own,
         "foreign": node.foreign,
         "waiting": node.waiting,
@@ -125,18 +131,48 @@ def attempt_view(
     candidates: Sequence[Candidate] | None,
     acceptance: Sequence[AcceptanceFigure] | None,
     now: float,
+    override: Override | None = None,
 ) -> Json:
     """One attempt, every node as it was seen then and acceptance as it was known; ``candidates`` and ``acceptance`` are
-    ``None`` when that was too long ago to tell.
+    ``None`` when that was too long ago to tell. ``override`` is what fixed its pool.
     """
     refused = {"error": attempt.error, "sentence": attempt.sentence} if isinstance(attempt, Refusal) else None
     return {
         **decision_view(attempt, now),
         "refusal": refused,
+        "override": None if override is None else override_view(override, now),
         "fleet_version": attempt.decision.fleet_version,
         "draw": attempt.decision.draw,
         "acceptance": None if acceptance is None else [figure._asdict() for figure in acceptance],
         "candidates": None if candidates is None else [candidate._asdict() for candidate in candidates],
+    }
+
+
+def occupancy_view(groups: Iterable[OccupancyGroup]) -> list[Json]:
+    """Acceptance and time per token by occupancy, for each group of nodes that run the same."""
+    return [
+        {
+            "pool": group.pool,
+            "models": group.models,
+            "speculator": group.speculator,
+            "nodes": group.nodes,
+            "buckets": [_bucket(bucket) for bucket in group.buckets],
+        }
+        for group in groups
+    ]
+
+
+def _bucket(bucket: OccupancyFigures) -> Json:
+    return {
+        "least": bucket.least,
+        "most": bucket.most,
+        "requests": bucket.requests,
+        "tau": bucket.tau,
+        "alpha": bucket.alpha,
+        "k": bucket.k,
+        "tokens_per_step": bucket.tokens_per_step,
+        "timed": bucket.timed,
+        "tpot_ms": _ms(bucket.tpot_s),
     }
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from slipstream.core.acceptance import AcceptanceBook, AcceptanceEstimate, Interval
+from slipstream.core.circuit import CircuitState
 from slipstream.core.dispatch import Dispatcher
 from slipstream.core.node import SpeculativeCounters
 from slipstream.core.node_state import NodeState
@@ -21,11 +22,13 @@ class NodeSummary:
 
     ``state`` is one word, see ``NodeState.state``; ``closed`` is why the node takes no request of its pool, ``None``
     when it takes them. ``occupancy`` counts sequences, ``own`` and ``foreign`` its parts; they are unknown while the
-    node does not say what it runs, but for ``own``. ``capacity_left`` is how many sequences fit below the limit of its
+    node does not say what it runs, but for ``own``. ``circuit`` is what its requests' failures have come to, and
+    ``ejections`` how often they took it out. ``capacity_left`` is how many sequences fit below the limit of its
     pool: ``ceiling`` for speculative nodes, ``limit`` for standard ones; 0 on a speculative node without active
     speculator. ``tau``, ``alpha`` and ``k`` are measured over all its categories. ``drafted``, ``accepted`` (tokens)
     and ``verify_steps`` count since the engine's start. ``saturated_share`` is of the last ten minutes, 0..1, as is
-    ``kv_use`` of the cache. ``report_age_s`` is the age of its last report.
+    ``kv_use`` of the cache. ``report_age_s`` is the age of its last report. ``error`` says what is wrong
+    with it, ``None`` when nothing is.
     """
 
     name: str
@@ -38,6 +41,8 @@ class NodeSummary:
     healthy: bool
     fresh: bool
     saturated: bool
+    circuit: CircuitState
+    ejections: int
     occupancy: int | None
     own: int
     foreign: int | None
@@ -111,6 +116,8 @@ def _node_summary(node: NodeState, estimate: AcceptanceEstimate | None, now: flo
         healthy=node.healthy,
         fresh=node.fresh,
         saturated=node.saturated,
+        circuit=node.circuit.state,
+        ejections=node.circuit.ejections,
         occupancy=node.occupancy if known else None,
         own=node.own,
         foreign=node.foreign if known else None,
@@ -128,8 +135,17 @@ def _node_summary(node: NodeState, estimate: AcceptanceEstimate | None, now: flo
         saturation_events=node.saturation_events,
         saturated_share=node.saturated_time.share(now) if speculative else None,
         report_age_s=None if node.reported_at is None else max(0.0, now - node.reported_at),
-        error=node.error,
+        error=node.error or _failing(node, now),
     )
+
+
+def _failing(node: NodeState, now: float) -> str | None:
+    circuit = node.circuit
+    if circuit.state is CircuitState.CLOSED:
+        return None
+    if circuit.state is CircuitState.OPEN and circuit.retry_at > now:
+        return f"its requests fail, though its metrics answer; it is tried again in {circuit.retry_at - now:.0f} s"
+    return "its requests failed, though its metrics answer; it gets one at a time until one succeeds"
 
 
 def _category_estimate(book: AcceptanceBook, name: str) -> AcceptanceEstimate:

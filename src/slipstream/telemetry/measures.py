@@ -6,6 +6,7 @@ from collections.abc import Callable
 from enum import Enum
 from typing import Generic, NamedTuple, TypeVar
 
+from slipstream.core.circuit import CircuitState
 from slipstream.core.request import Pool
 from slipstream.core.summary import CategorySummary, NodeSummary
 
@@ -33,6 +34,8 @@ class Measure(NamedTuple, Generic[Row]):
     value: Callable[[Row], float | None]
 
 
+_CIRCUIT_STATES = {CircuitState.CLOSED: 0.0, CircuitState.HALF_OPEN: 1.0, CircuitState.OPEN: 2.0}
+
 NODE_MEASURES: tuple[Measure[NodeSummary], ...] = (
     Measure(GAUGE, "healthy", "Whether the node answers (1) or not (0).", lambda node: node.healthy),
     Measure(GAUGE, "fresh", "Whether its last report is recent enough (1) or not (0).", lambda node: node.fresh),
@@ -47,6 +50,12 @@ NODE_MEASURES: tuple[Measure[NodeSummary], ...] = (
         "saturated",
         "Whether a speculative node is at or above its ceiling (1) or not (0).",
         lambda node: node.saturated if node.pool is Pool.SPECULATIVE else None,
+    ),
+    Measure(
+        GAUGE,
+        "circuit_state",
+        "Its circuit: closed (0), half-open (1), open (2): its requests fail though its metrics answer.",
+        lambda node: _CIRCUIT_STATES[node.circuit],
     ),
     Measure(GAUGE, "occupancy_sequences", "Sequences it works on.", lambda node: node.occupancy),
     Measure(GAUGE, "own_sequences", "Sequences of this gateway on it.", lambda node: node.own),
@@ -84,6 +93,12 @@ NODE_MEASURES: tuple[Measure[NodeSummary], ...] = (
         "saturation_events",
         "Times it became saturated.",
         lambda node: node.saturation_events if node.pool is Pool.SPECULATIVE else None,
+    ),
+    Measure(
+        COUNTER,
+        "ejections",
+        "Times its failing requests took it out.",
+        lambda node: node.ejections,
     ),
     Measure(COUNTER, "drafted_tokens", "Draft tokens proposed, as the engine counts.", lambda node: node.drafted),
     Measure(
