@@ -84,6 +84,9 @@ async def test_openais_client_is_told_of_a_key_that_is_missing_or_has_no_room() 
             metrics = await (await fleet.session.get(fleet.service.admin_url + "/metrics")).text()
             assert 'slipstream_rejected_requests_total{error="Unauthenticated"} 1.0' in metrics
             assert 'slipstream_rejected_requests_total{error="TooManyRequests"} 1.0' in metrics
+            assert 'slipstream_key_requests_total{key="once",result="admitted"} 1.0' in metrics
+            assert 'slipstream_key_requests_total{key="once",result="over_rate"} 1.0' in metrics
+            assert 'slipstream_key_in_flight_sequences{key="once"} 0.0' in metrics
 
 
 async def test_a_changed_configuration_lets_in_other_keys_and_keeps_what_a_key_has_used() -> None:
