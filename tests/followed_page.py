@@ -76,7 +76,8 @@ class Reader:
             node["url"] = (await self._running.enter_async_context(vllm_like(drafts))).url
         served = self._folder / "served.yaml"
         free = {"listen": "127.0.0.1:0"}
-        served.write_text(yaml.safe_dump(data | {"gateway": free, "admin": free}))
+        sections = {name: data.get(name, {}) | free for name in ("gateway", "admin")}
+        served.write_text(yaml.safe_dump(data | sections))
         await self._start("serve", "-c", str(served))
         await eventually_async(lambda: self._usable(len(data["nodes"])))
 

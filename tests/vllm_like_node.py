@@ -129,10 +129,10 @@ def _with(page: bytes, **figures: int) -> bytes:
 
 @asynccontextmanager
 async def vllm_like(
-    drafts: Drafts | None = None, metrics: bytes | None = None, port: int = 0
+    drafts: Drafts | None = None, metrics: bytes | None = None, port: int = 0, kind: type[VllmLike] = VllmLike
 ) -> AsyncIterator[VllmLike]:
-    """Such a node, listening for as long as the block lasts; ``port`` 0 = a free one."""
-    behaviour = VllmLike(drafts, metrics)
+    """Such a node, listening for as long as the block lasts; ``port`` 0 = a free one; ``kind`` what it is like."""
+    behaviour = kind(drafts, metrics)
     async with scripted_node(behaviour, port=port) as node:
         behaviour.node = node
         yield behaviour
