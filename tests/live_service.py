@@ -83,8 +83,8 @@ class Live:
 
 @asynccontextmanager
 async def live(config: FleetConfig, ready_s: float | None = 30.0, path: Path | None = None) -> AsyncIterator[Live]:
-    """Run a configuration. ``ready_s`` ``None``: don't wait for all nodes; some are meant to be missing. ``path``: where
-    it was read from, to be read again.
+    """Run a configuration. ``ready_s`` ``None``: don't wait for all nodes; some are meant to be missing. ``path`` is
+    where it was read from, to be read again.
     """
     async with (
         running(config, path) as service,
