@@ -44,6 +44,7 @@ class Books:
     payloads: list[tuple[bytes, ...]] = field(default_factory=list)
     remembered: list[tuple[str, str]] = field(default_factory=list)
     histories: list[History] = field(default_factory=list)
+    told: set[int] = field(default_factory=set)
     waits: list[tuple[TrafficClass, bool]] = field(default_factory=list)
     finished_calls: int = 0
     decisions: int = 0
@@ -86,10 +87,10 @@ class Books:
         self.rejections.append((error, path))
 
     def answered(self, history: History) -> None:
-        told = [attempt.placement for earlier in self.histories for attempt in earlier.attempts]
         for attempt in history.attempts:
             assert attempt.placement not in self.open, "told of before it was settled"
-            assert attempt.placement not in told, "told of twice"
+            assert id(attempt.placement) not in self.told, "told of twice"
+            self.told.add(id(attempt.placement))
         self.histories.append(history)
 
     def decided(self, seconds: float) -> None:
