@@ -50,6 +50,7 @@ from slipstream.telemetry.key_readings import key_readings
 from slipstream.telemetry.logs import configure_logs
 from slipstream.telemetry.metric import CONFIG_RELOADS, Reading
 from slipstream.telemetry.reloads import Reloads
+from slipstream.telemetry.routing_readings import routing_readings
 
 __all__ = ["CanNotListen", "NotReady", "Service", "build_dispatcher", "embedded_config", "running"]
 
@@ -82,6 +83,12 @@ class Service:
             self._worst_lag_s,
             [
                 Reading(CONFIG_RELOADS, self.reloads.samples),
+                *routing_readings(
+                    dispatcher,
+                    self.instruments,
+                    lambda: self.collector.categories,
+                    lambda: self.gateway.queue_lengths,
+                ),
                 *key_readings(lambda: () if self._keys is None else self._keys.keys),
                 *fleet_readings(dispatcher, monotonic),
             ],

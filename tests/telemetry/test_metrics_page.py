@@ -68,7 +68,7 @@ def test_series_of_every_pool_reason_and_ending_are_there_from_the_start() -> No
 
 def test_what_no_decision_can_say_has_no_series_in_advance() -> None:
     possible = {reason for reasons in DECISION_REASONS.values() for reason in reasons}
-    assert set(Reason) - possible == {Reason.WRONG_MODEL, Reason.AFFINITY, Reason.OBSERVE}
+    assert set(Reason) - possible == {Reason.WRONG_MODEL}
 
 
 def test_requests_are_counted_by_pool_reason_and_category_and_ending() -> None:

@@ -46,6 +46,7 @@ class FleetCollector:
             rejections=dict(instruments.rejections),
             latencies=dict(instruments.by_pool_and_category),
             decisions=instruments.decisions,
+            waits=instruments.waits,
             blind=dispatcher.fleet.blind,
             loop_lag_s=self._loop_lag_s(),
             readings=[(reading.metric, dict(reading.read())) for reading in self._readings],

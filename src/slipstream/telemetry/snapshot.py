@@ -15,7 +15,7 @@ from prometheus_client.registry import Collector
 
 from slipstream.core.outcome import Ending
 from slipstream.core.policy import Reason
-from slipstream.core.request import Pool
+from slipstream.core.request import Pool, TrafficClass
 from slipstream.core.summary import CategorySummary, NodeSummary
 from slipstream.telemetry.histogram import Histogram
 from slipstream.telemetry.instruments import Latencies
@@ -27,7 +27,14 @@ __all__ = ["CONTENT_TYPE", "DECISION_REASONS", "Snapshot", "render"]
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 DECISION_REASONS: dict[Pool, tuple[Reason, ...]] = {
-    Pool.SPECULATIVE: (Reason.SPECULATIVE, Reason.PROBE, Reason.FALLBACK, Reason.PINNED),
+    Pool.SPECULATIVE: (
+        Reason.SPECULATIVE,
+        Reason.PROBE,
+        Reason.FALLBACK,
+        Reason.PINNED,
+        Reason.AFFINITY,
+        Reason.OBSERVE,
+    ),
     Pool.STANDARD: (
         Reason.NO_SPECULATOR,
         Reason.SATURATED,
@@ -43,6 +50,8 @@ DECISION_REASONS: dict[Pool, tuple[Reason, ...]] = {
         Reason.HOLDBACK,
         Reason.FALLBACK,
         Reason.PINNED,
+        Reason.AFFINITY,
+        Reason.OBSERVE,
     ),
 }
 """The reasons with which a request can go to each pool: their series are there, at 0, from the start."""
@@ -60,6 +69,7 @@ class Snapshot(Collector):
     rejections: Mapping[str, int]
     latencies: Mapping[tuple[Pool, str], Latencies]
     decisions: Histogram
+    waits: Mapping[TrafficClass, Histogram]
     blind: bool
     loop_lag_s: float | None
     readings: Sequence[tuple[Metric, Samples]] = ()
@@ -73,6 +83,7 @@ class Snapshot(Collector):
         decisions = HistogramMetricFamily("slipstream_decision_seconds", "Time to choose a node.", labels=())
         _add_histogram(decisions, (), self.decisions)
         yield decisions
+        yield self._waits()
         nodes = [((node.name, str(node.pool)), node) for node in self.nodes]
         yield from _measured("slipstream_node_", NODE_MEASURES, nodes, ("node", "pool"))
         categories = [((category.name,), category) for category in self.categories]
@@ -107,6 +118,14 @@ class Snapshot(Collector):
         )
         for error, count in self.rejections.items():
             family.add_metric((error,), count)
+        return family
+
+    def _waits(self) -> Family:
+        family = HistogramMetricFamily(
+            "slipstream_queue_wait_seconds", "Time in the queue of requests that were then placed.", labels=("class",)
+        )
+        for traffic_class, histogram in self.waits.items():
+            _add_histogram(family, (traffic_class,), histogram)
         return family
 
     def _latencies(self) -> Iterator[Family]:
