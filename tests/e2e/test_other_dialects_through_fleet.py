@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+import sys
+from asyncio.subprocess import DEVNULL, PIPE
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import anthropic
 import openai
 import pytest
 
 from live_service import Live, live
+from slipstream.config import FleetConfig
 from slipstream.core.outcome import Ending
 from slipstream.embedded.fleet import EmbeddedFleet
 from slipstream.service import embedded_config
@@ -17,6 +22,38 @@ pytestmark = pytest.mark.engine
 
 CODE = "Write a Python function that reverses a string and returns it."
 ANSWER_TOKENS = 24
+
+EMBEDDING_SERVER = """
+import os, sys
+import xllamacpp
+from slipstream.embedded.model import find_model
+from slipstream.embedded.speculator import parse_speculator
+from slipstream.embedded.worker import server_parameters
+
+parameters = server_parameters(find_model(), "small", slots=2, speculator=parse_speculator("none"))
+parameters.embedding = True
+parameters.pooling_type = xllamacpp.llama_pooling_type.LLAMA_POOLING_TYPE_MEAN
+server = xllamacpp.Server(parameters)
+print(server.listening_address, flush=True)
+sys.stdin.read()
+os._exit(0)
+"""
+"""A node of the fleet's kind, but for embeddings. It ends with its standard input."""
+
+
+@asynccontextmanager
+async def embedding_node() -> AsyncIterator[str]:
+    """The address of a llama.cpp server that makes embeddings and decodes nothing."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", EMBEDDING_SERVER, stdin=PIPE, stdout=PIPE, stderr=DEVNULL
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    try:
+        yield (await asyncio.wait_for(process.stdout.readline(), 60)).decode().strip()
+    finally:
+        process.stdin.close()
+        await process.wait()
 
 
 @pytest.fixture
@@ -117,3 +154,25 @@ async def test_embeddings_go_to_the_standard_pool_and_the_nodes_answer_is_passed
     assert refused.value.response.headers["x-slipstream-pool"] == "standard"
     (placement,) = fleet.placements()
     assert (placement.shape.sequences, placement.shape.decodes) == (2, False)
+
+
+async def test_a_node_that_only_embeds_is_served_as_the_client_expects() -> None:
+    async with embedding_node() as url:
+        config = FleetConfig.model_validate(
+            {
+                "gateway": {"listen": "127.0.0.1:0"},
+                "admin": {"listen": "127.0.0.1:0"},
+                "nodes": [{"name": "embed-0", "url": url, "pool": "standard", "engine": "llamacpp"}],
+            }
+        )
+        async with live(config) as fleet:
+            # The client asks for base64 and decodes that itself.
+            answer = await fleet.client.embeddings.create(model="small", input=["a fish", "a swan", "a code review"])
+            assert len({len(one.embedding) for one in answer.data}) == 1
+            assert len({tuple(one.embedding) for one in answer.data}) == 3
+            await fleet.drained()
+            (placement,) = fleet.placements()
+            assert (placement.shape.sequences, placement.shape.decodes) == (3, False)
+            assert placement.outcome is not None
+            assert placement.outcome.ending is Ending.COMPLETED
+            assert placement.outcome.output_tokens is None
