@@ -22,7 +22,10 @@ __all__ = ["serve"]
 def serve(
     config: Annotated[Path, typer.Option("--config", "-c", help="Configuration file.")] = DEFAULT_FILE,
 ) -> None:
-    """Run the gateway before the nodes of a configuration file, until Ctrl-C or SIGTERM."""
+    """Run the gateway before the nodes of a configuration file, until Ctrl-C or SIGTERM.
+
+    The file is read again when it changes, and on SIGHUP; one that can not be used changes nothing.
+    """
     try:
         loaded = load(config)
     except ConfigError as error:
