@@ -5,13 +5,16 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 COMPILED := build/compiled
 
-.PHONY: help demo check test format bench clean
+MINUTES ?= 10
+
+.PHONY: help demo check test format bench fuzz clean
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make demo    install into $(VENV), start an embedded fleet and show what routing by speculation does"
 	@echo "make test    format, lint, types, layers, tests with coverage: all that CI runs"
 	@echo "make bench   measure the hot paths (see docs/explanation/performance.md)"
+	@echo "make fuzz    send the wire mutated bytes for MINUTES=$(MINUTES) and keep what behaved in a new way"
 	@echo "make format  apply the formatter and the safe lint fixes"
 	@echo "make clean   remove $(VENV) and caches"
 
@@ -52,6 +55,9 @@ format: $(STAMP)
 
 bench: $(COMPILED)/.built
 	PYTHONPATH=$(COMPILED) $(BIN)/python -m benchmarks
+
+fuzz: $(STAMP)
+	PYTHONPATH=tests $(BIN)/python tests/fuzz_wire.py --minutes $(MINUTES)
 
 clean:
 	rm -rf $(VENV) build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage .coverage.*

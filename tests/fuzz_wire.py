@@ -12,7 +12,7 @@ import json
 import random
 import time
 from collections.abc import Iterator
-from itertools import pairwise
+from itertools import islice, pairwise, repeat, takewhile
 from pathlib import Path
 from typing import Any
 
@@ -141,17 +141,24 @@ class Fuzzer:
         self.executions = 0
         self.behaviours: set[object] = set()
         self.learnt: list[bytes] = []
+        self._fatal: list[Any] = []
 
     async def run(self, executions: int, workers: int, until: float | None = None) -> None:
-        """Send so many streams, several at a time, or fewer if the loop's clock reaches ``until``."""
+        """Send so many new streams, several at a time, or fewer if the loop's clock reaches ``until``."""
         loop = asyncio.get_running_loop()
-        left = iter(range(executions))
+        await self._send(takewhile(lambda _: until is None or loop.time() < until, repeat(None, executions)), workers)
+
+    async def replay(self, streams: list[bytes], workers: int) -> None:
+        """Send these streams, several at a time, each cut in some way."""
+        await self._send(iter(streams), workers)
+
+    async def _send(self, streams: Iterator[bytes | None], workers: int) -> None:
+        loop = asyncio.get_running_loop()
         loop.set_exception_handler(self._unhandled)
-        self._fatal: list[Any] = []
         try:
             async with asyncio.TaskGroup() as group:
                 for _ in range(workers):
-                    group.create_task(self._work(left, until))
+                    group.create_task(self._work(streams))
         finally:
             loop.set_exception_handler(None)
         if self._fatal:
@@ -160,25 +167,24 @@ class Fuzzer:
     def _unhandled(self, _: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         self._fatal.append(context.get("exception") or context.get("message"))
 
-    async def _work(self, left: Iterator[int], until: float | None) -> None:
+    async def _work(self, streams: Iterator[bytes | None]) -> None:
+        """Send from what is left of the streams; ``None`` stands for a new one."""
         reader = RequestReader(Categorizer(DEFAULT_RULES, "chat"), frozenset({"chat"}), {}, trusting=True).read
-        loop = asyncio.get_running_loop()
-        exhausted = False
-        while not exhausted:
+        sent = RIG_LIFE
+        while sent == RIG_LIFE:
+            sent = 0
             async with scripted_node(answer()) as node, rig(node.url, limits=LIMITS, reader=reader) as gateway:
-                for _ in range(RIG_LIFE):
-                    if next(left, None) is None or (until is not None and loop.time() >= until):
-                        exhausted = True
-                        break
-                    if self.draw.random() < 0.15:
+                for data in islice(streams, RIG_LIFE):
+                    sent += 1
+                    if data is None and self.draw.random() < 0.15:
                         await self._answer(gateway, node)
                     else:
-                        data = mutated(self.draw, self.seeds)
-                        await self.requests(gateway, node, data, pieces(self.draw, data))
+                        await self._requests(gateway, node, mutated(self.draw, self.seeds) if data is None else data)
 
-    async def requests(self, gateway: Rig, node: ScriptedNode, data: bytes, parts: list[bytes]) -> None:
+    async def _requests(self, gateway: Rig, node: ScriptedNode, data: bytes) -> None:
         """Send a client's stream and judge. Raises Misbehaved."""
         node.calls.clear()
+        parts = pieces(self.draw, data)
         expected = read_requests(data)
         try:
             received = await exchanged(gateway, parts)
