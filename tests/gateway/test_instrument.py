@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from slipstream.core.node import Instrument
 from slipstream.engines.added_field import INCLUDE_USAGE, AddedField
 from slipstream.engines.catalogue import ENGINES, added_fields
-from slipstream.gateway.instrument import with_fields, without_events, without_members
+from slipstream.gateway.instrument import AddedEvents, with_fields, without_members
 from slipstream.gateway.sse import EventStream
 
 DETAILS = added_fields("sglang", Instrument.ENGINE)[1]
@@ -119,25 +119,64 @@ def test_a_client_sees_the_stream_that_it_would_have_seen_without(
     stream = b"".join(events) + extra + DONE
     cuts = sorted(choose.draw(st.lists(st.integers(0, len(stream)), max_size=6)))
     pieces = [stream[start:end] for start, end in zip([0, *cuts], [*cuts, len(stream)], strict=True)]
-    framing = EventStream(None)
-    fields = (BOTH[:0], BOTH[:1], BOTH)[added]
-    seen = b"".join(without_events(framing.feed(piece, 0.0), fields) for piece in pieces if piece)
-    assert seen + framing.held == plain
+    framing, cutting = EventStream(None), AddedEvents((BOTH[:0], BOTH[:1], BOTH)[added])
+    seen = b"".join(cutting.feed(framing.feed(piece, 0.0)) for piece in pieces if piece)
+    assert seen + cutting.held + framing.held == plain
     assert framing.terminated
 
 
 def test_a_block_without_an_added_event_is_returned_itself() -> None:
     block = data({"choices": [{"delta": {"content": "a"}}], "usage": None})
-    assert without_events(block, BOTH) is block
+    assert AddedEvents(BOTH).feed(block) is block
     empty = data({"choices": [], "usage": None})
-    assert without_events(empty, BOTH) is empty
+    assert AddedEvents(BOTH).feed(empty) is empty
 
 
 def test_usage_that_the_client_asked_for_stays() -> None:
     both = data(EXTENSION | USAGE)
-    assert without_events(data(USAGE), (DETAILS,)) == data(USAGE)
-    assert without_events(data(EXTENSION), (DETAILS,)) == b""
-    assert without_events(both, (DETAILS,)) == both
+    assert AddedEvents((DETAILS,)).feed(data(USAGE)) == data(USAGE)
+    assert AddedEvents((DETAILS,)).feed(data(EXTENSION)) == b""
+    assert AddedEvents((DETAILS,)).feed(both) == both
+
+
+VLLM_USAGE = added_fields("vllm", Instrument.USAGE)
+FINGERPRINT = {"system_fingerprint": "vllm-1"}
+
+
+def last(index: int, **more: Any) -> dict[str, Any]:
+    return {"choices": [{"index": index, "delta": {}, "finish_reason": "stop"}], **more}
+
+
+@given(st.lists(EVENTS), st.integers(1, 3), st.data())
+def test_what_the_engine_puts_on_the_last_chunk_is_on_the_last_that_the_client_sees(
+    events: list[bytes], choices: int, choose: st.DataObject
+) -> None:
+    ends = [data(last(index)) for index in range(choices)]
+    plain = b"".join((*events, *ends[:-1], data(last(choices - 1, **FINGERPRINT)), DONE))
+    stream = b"".join((*events, *ends, data(USAGE | FINGERPRINT), DONE))
+    cuts = sorted(choose.draw(st.lists(st.integers(0, len(stream)), max_size=6)))
+    pieces = [stream[start:end] for start, end in zip([0, *cuts], [*cuts, len(stream)], strict=True)]
+    framing, cutting = EventStream(None), AddedEvents(VLLM_USAGE)
+    assert b"".join(cutting.feed(framing.feed(piece, 0.0)) for piece in pieces if piece) == plain
+    assert cutting.held == b""
+
+
+def test_an_event_that_may_be_the_last_waits_for_the_next() -> None:
+    cutting = AddedEvents(VLLM_USAGE)
+    end = data(last(0))
+    assert cutting.feed(end) == b""
+    assert cutting.held == end
+    assert cutting.feed(data({"error": {}})) == end + data({"error": {}})
+    assert cutting.feed(end) == b""
+    assert cutting.feed(data(USAGE)) == b""  # nothing to move
+    assert cutting.held == end
+    assert cutting.feed(DONE) == end + DONE
+
+
+@pytest.mark.parametrize("end", [b'data: {"finish_reason":"stop"\n\n', b'data: {"finish_reason": "stop"}\ndata:\n\n'])
+def test_an_event_that_is_no_object_gets_nothing(end: bytes) -> None:
+    cutting = AddedEvents(VLLM_USAGE)
+    assert cutting.feed(end + data(USAGE | FINGERPRINT) + DONE) == end + DONE
 
 
 # Answers that are not streamed
@@ -192,7 +231,7 @@ def test_a_member_whose_name_is_spelled_with_escapes_stays() -> None:
 @pytest.mark.parametrize(
     ("engine", "usage", "own"),
     [
-        ("vllm", (INCLUDE_USAGE,), (INCLUDE_USAGE,)),
+        ("vllm", VLLM_USAGE, VLLM_USAGE),
         ("sglang", (INCLUDE_USAGE,), BOTH),
         ("trtllm", (INCLUDE_USAGE,), (INCLUDE_USAGE,)),
         ("llamacpp", (), ()),

@@ -14,7 +14,8 @@ class AddedField:
     ``answer_key``: a stream then has one chunk more, without choices, that holds this key; an answer that is not
     streamed has this key at its top level. ``streamed_only``: the field is an error, or of no effect, without
     ``stream``. ``unless_prefix``: a client's field whose name begins so may be answered in the same place, so then
-    nothing is added; empty = no other field is.
+    nothing is added; empty = no other field is. ``moved``: members that the engine puts on a stream's last chunk, which
+    is then the added one; without it they would be on the chunk before.
     """
 
     name: str
@@ -22,6 +23,7 @@ class AddedField:
     answer_key: str
     streamed_only: bool
     unless_prefix: str = ""
+    moved: tuple[str, ...] = ()
 
 
 INCLUDE_USAGE = AddedField("stream_options", b'{"include_usage":true}', "usage", streamed_only=True)

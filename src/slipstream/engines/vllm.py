@@ -84,6 +84,8 @@ def _read_statistics(payload: bytes) -> ResponseStatistics:
     return ResponseStatistics(usage.prompt_tokens, usage.completion_tokens, sample)
 
 
+USAGE = replace(INCLUDE_USAGE, moved=("system_fingerprint",))
+
 VLLM = Engine(
     name=NAME,
     marks={
@@ -94,7 +96,7 @@ VLLM = Engine(
     facts=(MODELS, VERSION),
     read_statistics=_read_statistics,
     # What was drafted stands beside the usage, provided that the engine was started with the flag for it.
-    instruments={Instrument.USAGE: (INCLUDE_USAGE,), Instrument.ENGINE: (INCLUDE_USAGE,)},
+    instruments={Instrument.USAGE: (USAGE,), Instrument.ENGINE: (USAGE,)},
     # Gauges are set, and aborts taken, once an engine step; these are long steps. Not measured.
     gauge_lag_s=0.1,
     abort_lag_s=0.2,

@@ -25,6 +25,7 @@ class Dialect:
     beside the ``[DONE]`` of all dialects. ``count_tokens`` reads what the engines' own readers do not know; ``None``:
     they know it. ``identify`` finds the id by which a later request can refer to an answer; ``None``: none can.
     ``prompt_name`` is the JSON name, in quotes, of the prompt in a request's body; empty when no node keeps it cached.
+    ``instrumented``: its requests take the fields by which engines are asked for more, where a node's instrument is on.
     """
 
     read: Callable[[bytes], RequestView]
@@ -35,11 +36,14 @@ class Dialect:
     count_tokens: ReadTokens | None = None
     identify: Callable[[bytes], str | None] | None = None
     prompt_name: bytes = b'"messages"'
+    instrumented: bool = False
 
 
 DIALECTS: Final[dict[str, Dialect]] = {
-    "/v1/chat/completions": Dialect(read_chat, has_content=content.has_content),
-    "/v1/completions": Dialect(read_completion, has_content=content.has_content, prompt_name=b'"prompt"'),
+    "/v1/chat/completions": Dialect(read_chat, has_content=content.has_content, instrumented=True),
+    "/v1/completions": Dialect(
+        read_completion, has_content=content.has_content, prompt_name=b'"prompt"', instrumented=True
+    ),
     "/v1/messages": Dialect(
         messages.read_messages,
         ANTHROPIC,

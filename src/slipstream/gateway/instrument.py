@@ -7,7 +7,7 @@ member of an object are cut out of the answer.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -15,12 +15,13 @@ import msgspec
 from slipstream.engines.added_field import AddedField
 from slipstream.gateway.sse import data_payloads
 
-__all__ = ["with_fields", "without_events", "without_members"]
+__all__ = ["AddedEvents", "with_fields", "without_members"]
 
 _WHITESPACE: Final = b" \t\r\n"
 _decode_members: Final = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _NO_CHOICES: Final = re.compile(rb'"choices"\s*:\s*\[\s*\]')
+_ENDS_CHOICE: Final = re.compile(rb'"finish_reason"\s*:\s*"')
 _EVENT: Final = re.compile(rb".*?(?:\n\n|\n\r\n|\r\r)|.+", re.DOTALL)
 _USAGE: Final = "usage"
 
@@ -42,17 +43,44 @@ def with_fields(body: bytes, fields: Sequence[AddedField], *, streamed: bool) ->
     return b"%b%b%b" % (body[:end], spliced, body[end:]), added
 
 
-def without_events(block: bytes, added: Sequence[AddedField]) -> bytes:
-    """``block``, whole events of a completion's stream, without those that are only there because of ``added``.
+class AddedEvents:
+    """Takes out of a completion's stream the events that are only there because of fields that were added.
 
-    Returns ``block`` itself when there is none.
+    An event that ends a choice is held back until the next one shows whether it is the stream's last: ``held``. Then it
+    gets what the engine put on an added event instead.
     """
-    if _NO_CHOICES.search(block) is None:
-        return block
-    keys = {field.answer_key for field in added}
-    events = _EVENT.findall(block)
-    kept = [event for event in events if not _is_added(event, keys)]
-    return block if len(kept) == len(events) else b"".join(kept)
+
+    __slots__ = ("_keys", "_moved", "held")
+
+    def __init__(self, added: Sequence[AddedField]) -> None:
+        self._keys = {field.answer_key for field in added}
+        self._moved = tuple(name for field in added for name in field.moved)
+        self.held = b""
+
+    def feed(self, block: bytes) -> bytes:
+        """What is left of ``block``, which is whole events; ``block`` itself where all of it is."""
+        ends = bool(self._moved) and _ENDS_CHOICE.search(block) is not None
+        if not ends and not self.held and _NO_CHOICES.search(block) is None:
+            return block
+        left = [self.held] if self.held else []
+        for event in _EVENT.findall(block):
+            members = _added_members(event, self._keys)
+            if members is None:
+                left.append(event)
+            elif left:
+                left[-1] = self._with_moved(left[-1], members)
+        self.held = left.pop() if self._moved and left and _ENDS_CHOICE.search(left[-1]) is not None else b""
+        seen = b"".join(left)
+        return block if seen == block else seen
+
+    def _with_moved(self, event: bytes, added: Mapping[str, msgspec.Raw]) -> bytes:
+        """``event`` with those members of the added one that it would have had without it."""
+        end = len(event.rstrip(_WHITESPACE)) - 1
+        if _ENDS_CHOICE.search(event) is None or event[end : end + 1] != b"}":
+            return event
+        moved = ((name, added.get(name)) for name in self._moved)
+        members = b"".join(b',"%b":%b' % (name.encode(), bytes(value)) for name, value in moved if value is not None)
+        return event[:end] + members + event[end:]
 
 
 def without_members(body: bytes, added: Sequence[AddedField]) -> bytes:
@@ -79,16 +107,18 @@ def _given(members: Iterable[str], field: AddedField) -> bool:
     return any(name == field.name or (prefix and name.startswith(prefix)) for name in members)
 
 
-def _is_added(event: bytes, keys: set[str]) -> bool:
-    """Whether an event has no choices, and one of ``keys``; and no usage that the client wants to see."""
+def _added_members(event: bytes, keys: set[str]) -> dict[str, msgspec.Raw] | None:
+    """The members of an event that has no choices, but one of ``keys``, and no usage that the client wants to see;
+    ``None`` of any other.
+    """
     payloads = data_payloads((event,))
     if len(payloads) != 1:
-        return False
+        return None
     members = _members(payloads[0])
     if _plain(members.get("choices")) != b"[]":
-        return False
+        return None
     told = {key for key in (*keys, _USAGE) if _plain(members.get(key)) not in (b"", b"null")}
-    return bool(told) and told <= keys
+    return members if told and told <= keys else None
 
 
 def _plain(value: msgspec.Raw | None) -> bytes:

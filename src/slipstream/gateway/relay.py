@@ -6,9 +6,11 @@ from typing import Final
 
 from slipstream.core.errors import PlacementError, SlipstreamError
 from slipstream.core.outcome import ResponseStatistics
+from slipstream.engines.added_field import AddedField
 from slipstream.gateway.counting import statistics_of
 from slipstream.gateway.dialect import Dialect, errors_of
 from slipstream.gateway.headers import Answer, status_line
+from slipstream.gateway.instrument import AddedEvents, without_members
 from slipstream.gateway.ports import Ports
 from slipstream.gateway.reply import reply_problem
 from slipstream.gateway.sse import EventStream
@@ -31,10 +33,11 @@ class Relay:
 
     ``answer`` is the head of the client's answer, ``None`` while there is none. It is written with the first bytes of
     the body, so up to then the client can still get an error instead. ``client`` is ``None`` once it has gone or has
-    its answer.
+    its answer. ``added`` is what the request asked for beyond its client, who does not get to see it.
     """
 
     __slots__ = (
+        "_added_events",
         "_body_bytes",
         "_chunked",
         "_dialect",
@@ -44,6 +47,7 @@ class Relay:
         "_ports",
         "_read",
         "_request",
+        "added",
         "answer",
         "client",
     )
@@ -55,6 +59,8 @@ class Relay:
         self._request = request
         self._dialect = dialect
         self._read = dialect is not None and dialect.has_content is not None
+        self.added: tuple[AddedField, ...] = ()
+        self._added_events: AddedEvents | None = None
         self.answer: Answer | None = None
         self._events: EventStream | None = None
         self._head: bytes | None = None
@@ -70,6 +76,7 @@ class Relay:
         lines = [status_line(status), answer.lines, marks, b"x-request-id: %b\r\n" % request.request_id.encode()]
         if answer.events:
             self._events = EventStream(self._dialect)
+            self._added_events = AddedEvents(self.added) if self.added else None
         if status == 204:
             pass  # it has no body, and must not say how long one is
         elif answer.length is not None and not answer.events:
@@ -102,6 +109,8 @@ class Relay:
                 told = events.answer_id
         else:
             block = events.feed(data, 0.0)
+        if self._added_events is not None:
+            block = self._added_events.feed(block)
         if block:
             client = self.client
             assert client is not None
@@ -119,7 +128,8 @@ class Relay:
         self._body_bytes += len(data)
         if self._body_bytes <= READ_BODY_BYTES and (self._read or self._head is not None):
             self._pieces.append(data)
-        if self._head is None or answer.length is None or answer.length > HELD_BODY_BYTES:
+        held = READ_BODY_BYTES if self.added else HELD_BODY_BYTES
+        if self._head is None or answer.length is None or answer.length > held:
             self._write_body(data)
 
     @property
@@ -144,11 +154,25 @@ class Relay:
         """The answer is whole: write what is left of it. The client still waits for ``finish``."""
         events = self._events
         if events is not None:
-            if events.held:
-                self._write_body(events.held)
+            left = self._held_event() + events.held
+            if left:
+                self._write_body(left)
         elif self._pieces and self._head is not None:
-            self._write_body(b"".join(self._pieces))
+            body = b"".join(self._pieces)
+            self._write_body(self._as_asked_for(body) if self.added else body)
         self._write(_LAST_CHUNK if self._chunked else b"")
+
+    def _held_event(self) -> bytes:
+        """A whole event that was held back for what might have followed it."""
+        return self._added_events.held if self._added_events is not None else b""
+
+    def _as_asked_for(self, body: bytes) -> bytes:
+        """A whole body whose head is not written yet, without what its client did not ask for."""
+        seen, head = without_members(body, self.added), self._head
+        if seen is not body and head is not None:
+            length = b"\r\ncontent-length: %d\r\n"
+            self._head = head.replace(length % len(body), length % len(seen), 1)
+        return seen
 
     def finish(self) -> None:
         """The client has its answer."""
@@ -181,7 +205,7 @@ class Relay:
         elif events is not None:
             payloads = events.payloads()
             event = errors_of(self._request.path).event(error, payloads[-1] if payloads else b"")
-            self._write_body(b"\n\n" + event if events.split else event)
+            self._write_body(self._held_event() + (b"\n\n" + event if events.split else event))
             self._write(_LAST_CHUNK if self._chunked else b"")
             self._finish(error, keep_alive=self._request.keep_alive)
         else:  # neither a last chunk nor the promised length: the client sees that something is missing
