@@ -27,6 +27,8 @@ from slipstream.telemetry.reloads import Reloads
 
 __all__ = ["Admin", "serve_admin"]
 
+MAX_BODY_BYTES = 64 * 1024
+
 _log = structlog.get_logger()
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -48,7 +50,8 @@ class Admin:
 
     def application(self) -> web.Application:
         """The routes, ready to be served."""
-        application = web.Application(middlewares=[_errors_as_sentences, token_required(self.token)])
+        guards = [_errors_as_sentences, token_required(self.token)]
+        application = web.Application(middlewares=guards, client_max_size=MAX_BODY_BYTES)
         application.router.add_get("/metrics", self._metrics)
         application.router.add_get("/fleet", self._fleet)
         application.router.add_get("/decisions", self._decisions)
