@@ -123,7 +123,7 @@ def read(path: str, body: bytes, head: RequestHead, policy: KeyPolicy | None) ->
         fields = json.loads(body)
     except ValueError:
         raise InvalidBody("The body is not JSON.") from None
-    sequences = fields.get("n", 1)
+    sequences = int(fields.get("n", 1))
     return RequestShape(
         fields["model"], head.category or "code", sequences=sequences, streamed=bool(fields.get("stream"))
     )
