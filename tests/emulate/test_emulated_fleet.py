@@ -23,7 +23,9 @@ ALPHAS = Alphas(0.6, {"code": 0.85, "chat": 0.40})
 
 
 @asynccontextmanager
-async def fleet(dialect: str, statistics: str = "none") -> AsyncIterator[tuple[Live, EmulatedNode, EmulatedNode]]:
+async def fleet(
+    dialect: str, statistics: str = "none", instrument: str = "off"
+) -> AsyncIterator[tuple[Live, EmulatedNode, EmulatedNode]]:
     """A node with a speculator and one without, and the service before them."""
     settings = draft(alphas=ALPHAS, output_tokens=100, request_statistics=statistics, step_s=0.0)
     async with AsyncExitStack() as stack:
@@ -35,7 +37,7 @@ async def fleet(dialect: str, statistics: str = "none") -> AsyncIterator[tuple[L
                 "admin": {"listen": "127.0.0.1:0"},
                 "routing": {"probe_share": 1.0},
                 "nodes": [
-                    {"name": "spec-0", "url": spec.url, "pool": "speculative"},
+                    {"name": "spec-0", "url": spec.url, "pool": "speculative", "instrument": instrument},
                     {"name": "std-0", "url": std.url, "pool": "standard"},
                 ],
             }
@@ -56,9 +58,12 @@ async def chat(fleet: Live, prompt: str, *, stream: bool = False) -> None:
         pass
 
 
-@pytest.mark.parametrize(("dialect", "statistics"), [("vllm", "summary"), ("llamacpp", "none")])
-async def test_the_gateway_measures_the_acceptance_that_was_set(dialect: str, statistics: str) -> None:
-    async with fleet(dialect, statistics) as (live_fleet, spec, _):
+@pytest.mark.parametrize(
+    ("dialect", "statistics", "instrument"),
+    [("vllm", "summary", "off"), ("llamacpp", "none", "off"), ("sglang", "none", "engine")],
+)
+async def test_the_gateway_measures_the_acceptance_that_was_set(dialect: str, statistics: str, instrument: str) -> None:
+    async with fleet(dialect, statistics, instrument) as (live_fleet, spec, _):
         for number in range(60):
             await asyncio.gather(
                 chat(live_fleet, CODE, stream=number % 2 == 0), chat(live_fleet, CHAT, stream=number % 2 == 1)
