@@ -6,7 +6,6 @@ import asyncio
 import json
 import os
 import signal
-import struct
 import termios
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -157,11 +156,10 @@ async def test_losing_its_terminal_stops_it_gently_where_sighup_alone_would_be_a
         path = tmp_path / "fleet.yaml"
         path.write_text(config(node.url))
         ours, its = os.openpty()
-        ioctl(ours, termios.TIOCSWINSZ, struct.pack("HHHH", 25, 200, 0, 0))
 
         def take_terminal() -> None:
             os.setsid()
-            ioctl(0, termios.TIOCSCTTY, 0)
+            ioctl(its, termios.TIOCSCTTY, 0)
 
         process = await asyncio.create_subprocess_exec(
             *command("serve", "-c", str(path)),
