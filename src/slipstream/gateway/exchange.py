@@ -213,7 +213,7 @@ class Exchange:
         request = self._request
         self._connection = connection
         body = request.body
-        if pool.spec.instrument is not Instrument.OFF:
+        if pool.instrumented:
             body = self._instrumented(body, pool.spec.instrument)
         method = request.method.encode()
         account = request.account

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 import httptools
 
-from slipstream.core.node import NodeSpec
+from slipstream.core.node import Instrument, NodeSpec
 from slipstream.gateway.headers import Answer, Headers, read_answer
 from slipstream.gateway.repetition import RepeatedHead, head_to_repeat
 from slipstream.gateway.tls import Authorities
@@ -299,6 +299,7 @@ class NodePool:
         "_keep_alive_s",
         "_port",
         "_tls",
+        "instrumented",
         "last",
         "marks",
         "preamble",
@@ -311,6 +312,8 @@ class NodePool:
     ) -> None:
         url = urlsplit(spec.url)
         self.spec = spec
+        self.instrumented = spec.instrument is not Instrument.OFF
+        """Whether requests to this node may ask for more than their clients."""
         self._authorities = authorities
         self._host = url.hostname or ""
         self._tls = url.scheme == "https"
