@@ -12,7 +12,7 @@ from slipstream.core.advice import Advice
 from slipstream.core.dispatch import Placement, Refusal
 from slipstream.core.occupancy_group import OccupancyGroup
 from slipstream.core.overrides import Override
-from slipstream.core.policy import AcceptanceFigure, Candidate
+from slipstream.core.policy import AcceptanceFigure, Candidate, Decision
 from slipstream.core.summary import CategorySummary, NodeSummary
 from slipstream.telemetry.reloads import Reloads
 
@@ -114,6 +114,9 @@ def decision_view(attempt: Placement | Refusal, now: float) -> Json:
         "node": decision.node if placed else None,
         "pool": decision.pool if placed else None,
         "reason": decision.reason if placed else None,
+        "by_affinity": decision.by_affinity if placed else None,
+        "intended": _place(decision.intended) if decision.intended is not None else None,
+        "session": f"{shape.session:016x}" if shape.session is not None else None,
         "ending": outcome.ending if outcome is not None else None,
         "status": outcome.status if outcome is not None else None,
         "ttft_ms": _ms(latency.ttft_s) if latency is not None else None,
@@ -124,6 +127,10 @@ def decision_view(attempt: Placement | Refusal, now: float) -> Json:
         "drafted": sample.drafted if sample is not None else None,
         "accepted": sample.accepted if sample is not None else None,
     }
+
+
+def _place(decision: Decision) -> Json:
+    return {"node": decision.node, "pool": decision.pool, "reason": decision.reason}
 
 
 def attempt_view(

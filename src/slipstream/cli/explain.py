@@ -11,6 +11,7 @@ from rich.console import Console, Group, RenderableType
 from rich.text import Text
 
 from slipstream.cli.admin_client import DEFAULT_URL, AdminUnreachable, TokenFile, fetch, reading
+from slipstream.cli.override import duration
 from slipstream.cli.tables import candidate_table, number
 
 __all__ = ["attempt_report", "explain"]
@@ -49,6 +50,7 @@ def attempt_report(attempt: dict[str, Any], which: str) -> RenderableType:
             (attempt["request_id"], "bold"), f"{which}, {number(attempt['age_s'])} s ago: {_request(attempt)}"
         ),
         *_verdict(attempt),
+        *_override(attempt.get("override")),
         *(Text(_acceptance(attempt["category"], figure)) for figure in attempt["acceptance"] or ()),
         Text("how other nodes looked then is no longer known", "dim")
         if candidates is None
@@ -78,7 +80,23 @@ def _verdict(attempt: dict[str, Any]) -> list[Text]:
     if refusal is not None:
         return [Text.assemble("refused, because ", (refusal["sentence"], "bold"))]
     node, reason = (attempt["node"], "bold"), (attempt["reason"], "bold")
-    return [Text.assemble("to ", node, f" ({attempt['pool']}), because ", reason), Text(_outcome(attempt))]
+    verdict = Text.assemble("to ", node, f" ({attempt['pool']}), because ", reason)
+    if attempt["by_affinity"]:
+        verdict.append("; not the least full node, but the one that has it in the cache")
+    lines = [verdict]
+    intended = attempt["intended"]
+    if intended is not None:
+        wanted, why = (intended["node"], "bold"), (intended["reason"], "bold")
+        lines.append(Text.assemble("would have gone to ", wanted, f" ({intended['pool']}), because ", why))
+    return [*lines, Text(_outcome(attempt))]
+
+
+def _override(override: dict[str, Any] | None) -> list[Text]:
+    if override is None:
+        return []
+    note = f" ({override['note']})" if override["note"] else ""
+    set_ago = duration(override["age_s"])
+    return [Text(f"its pool was fixed by override {override['kind']} {override['subject']}, set {set_ago} ago{note}")]
 
 
 def _acceptance(category: str, figure: dict[str, Any]) -> str:
