@@ -43,6 +43,21 @@ def test_a_client_that_left_is_settled_at_once_and_its_sequences_stay_booked() -
         dispatcher.settle(placement, GONE, 0.3)
 
 
+def test_an_engine_that_kept_us_waiting_for_too_long_may_work_on_as_well() -> None:
+    dispatcher = lagging(speculative("s"))
+    dispatcher.settle(dispatcher.place(shape(), "r", 0.1), Outcome(Ending.TIMED_OUT), 0.2)
+    assert state_of(dispatcher).own == 1
+    dispatcher.fleet.expire(0.7)
+    assert state_of(dispatcher).own == 0
+
+
+@pytest.mark.parametrize("ending", [Ending.COMPLETED, Ending.UPSTREAM_LOST, Ending.REFUSED, Ending.FULL])
+def test_an_engine_that_has_ended_it_itself_is_done(ending: Ending) -> None:
+    dispatcher = lagging(speculative("s"))
+    dispatcher.settle(dispatcher.place(shape(), "r", 0.1), Outcome(ending), 0.2)
+    assert state_of(dispatcher).own == 0
+
+
 def test_they_come_back_when_the_abort_lag_has_passed() -> None:
     dispatcher = lagging(speculative("s"))
     dispatcher.settle(dispatcher.place(shape(), "r", 0.1), GONE, 0.2)

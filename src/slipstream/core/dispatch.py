@@ -30,6 +30,9 @@ from slipstream.core.policy import (
 from slipstream.core.request import Pool, RequestShape
 from slipstream.core.responses import ResponseOwners
 
+_HUNG_UP = (Ending.CLIENT_GONE, Ending.TIMED_OUT)
+"""Ends that an engine does not know of until it is told, and then not at once."""
+
 __all__ = ["DECISIONS_REMEMBERED", "Dispatcher", "Placement", "Refusal"]
 
 DECISIONS_REMEMBERED = 10_000
@@ -176,13 +179,13 @@ class Dispatcher:
     def settle(self, placement: Placement, outcome: Outcome, now: float) -> None:
         """Release what ``place`` booked and learn from the outcome. A second time is our bug: ``RuntimeError``.
 
-        After a client left, what was booked is released when its engine has stopped; all else happens at once.
+        Where we hung up on the engine, what was booked is released when it has stopped; all else happens at once.
         """
         if placement.outcome is not None:
             raise RuntimeError(f"request {placement.request_id} was settled twice")
         placement.outcome = outcome
         state, shape = placement.state, placement.shape
-        if outcome.ending is Ending.CLIENT_GONE:
+        if outcome.ending in _HUNG_UP:
             self.fleet.depart(state, shape.sequences, shape.category, now)
         else:
             self.fleet.release(state, shape.sequences, shape.category, now)
