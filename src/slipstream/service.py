@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequen
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from functools import partial
 from pathlib import Path
-from time import monotonic
+from time import monotonic, time  # noqa: TID251 - it is handed out from here
 from typing import Any
 
 from slipstream import __version__
@@ -26,7 +26,7 @@ from slipstream.control.reload import Reloader
 from slipstream.control.supervisor import Supervisor
 from slipstream.core.acceptance import AcceptanceBook
 from slipstream.core.dispatch import Dispatcher
-from slipstream.core.errors import SlipstreamError
+from slipstream.core.errors import ConfigError, ConfigProblem, SlipstreamError
 from slipstream.core.evidence import CategoryEvidence
 from slipstream.core.fleet import Fleet
 from slipstream.core.node import NodeSpec
@@ -48,9 +48,10 @@ from slipstream.telemetry.fleet_readings import fleet_readings
 from slipstream.telemetry.instruments import Instruments
 from slipstream.telemetry.key_readings import key_readings
 from slipstream.telemetry.logs import configure_logs
-from slipstream.telemetry.metric import CONFIG_RELOADS, Reading
+from slipstream.telemetry.metric import CONFIG_RELOADS, LOST_LINES, Reading
 from slipstream.telemetry.reloads import Reloads
 from slipstream.telemetry.routing_readings import routing_readings
+from slipstream.telemetry.sinks import Sinks
 
 __all__ = ["CanNotListen", "NotReady", "Service", "build_dispatcher", "embedded_config", "running"]
 
@@ -75,6 +76,9 @@ class Service:
         self.instruments = Instruments()
         self.reloads = Reloads()
         self.lag = LoopLag(clock=monotonic)
+        self.sinks = Sinks(
+            settings.sinks, version=__version__, draw=random.Random().random, clock=monotonic, wall_clock=time
+        )
         self.collector = FleetCollector(
             dispatcher,
             self.instruments,
@@ -83,6 +87,7 @@ class Service:
             self._worst_lag_s,
             [
                 Reading(CONFIG_RELOADS, self.reloads.samples),
+                Reading(LOST_LINES, self.sinks.samples),
                 *routing_readings(
                     dispatcher,
                     self.instruments,
@@ -124,6 +129,7 @@ class Service:
             hysteresis=config.pools.speculative.hysteresis,
             now=monotonic(),
         )
+        self.sinks.configure(settings.sinks)
         self.gateway.configure(self._ports(settings), settings.limits)
         self.collector.categories = tuple(config.categories)
         self.supervisor.configure(settings.timing, [node.spec for node in self.dispatcher.fleet.nodes()])
@@ -142,7 +148,7 @@ class Service:
         """Begin to read ``path`` again when it or a file that it names changes."""
         self._reloader = Reloader(
             str(path),
-            lambda: read_settings(path, self.config),
+            lambda: self._read(path),
             self.apply,
             lambda settings: settings.files,
             settings=self.settings,
@@ -151,8 +157,21 @@ class Service:
         )
         self._begin(keep_running("watch files", self._reloader.watch))
 
+    def _read(self, path: Path) -> Settings:
+        """What the file says now, with all opened that it names, so that to apply it can not fail."""
+        settings = read_settings(path, self.config)
+        try:
+            self.sinks.open(settings.sinks)
+        except SlipstreamError as error:
+            problem = ConfigProblem(str(path), None, "", str(error), "what can be opened")
+            raise ConfigError((problem,)) from error
+        return settings
+
     def reload(self, cause: str) -> None:
-        """Begin to read the configuration again. Does nothing for a service that has no file."""
+        """Begin to read the configuration again, for a service that has a file. Logs are opened anew in any case: they
+        may have been rotated.
+        """
+        self.sinks.reopen()
         if self._reloader is not None:
             self._begin(self._reloader.reload(cause))
 
@@ -181,6 +200,8 @@ class Service:
             observer=self.instruments,
             default_category=settings.config.default_category,
             keys=self._keys,
+            answered=self.sinks.answered,
+            tracer=self.sinks.tracer,
             clock=monotonic,
         )
 
@@ -249,6 +270,7 @@ async def running(config: FleetConfig, path: Path | None = None) -> AsyncIterato
     settings = settings_of(config, () if path is None else files_of(path, config))
     service = Service(settings, build_dispatcher(config, (), random.Random().random))
     async with AsyncExitStack() as stack:
+        stack.push_async_callback(asyncio.to_thread, service.sinks.close)
         with _binding("gateway", config.gateway.listen):
             host, port = await service.gateway.listen(*config.gateway.address, service.gateway_certificate)
         stack.push_async_callback(service.gateway.close, 0.0)

@@ -31,6 +31,7 @@ from slipstream.gateway.limits import Limits, connections_allowed
 from slipstream.gateway.ports import Reader
 from slipstream.gateway.reading import RequestReader
 from slipstream.gateway.tls import server_context
+from slipstream.telemetry.sinks import SinkSettings
 
 __all__ = ["Settings", "acceptance_prior", "read_settings", "reader_of", "settings_of", "threshold_settings"]
 
@@ -53,6 +54,7 @@ class Settings:
     timing: Timing
     keys: tuple[tuple[bytes, KeyPolicy], ...]
     admin_token: str | None = field(repr=False)
+    sinks: SinkSettings
     gateway_tls: ssl.SSLContext | None = None
     admin_tls: ssl.SSLContext | None = None
     files: tuple[Path, ...] = ()
@@ -73,6 +75,7 @@ def settings_of(config: FleetConfig, files: tuple[Path, ...] = ()) -> Settings:
         timing=Timing(interval_s=config.control.poll_interval_s, timeout_s=config.control.poll_timeout_s),
         keys=api_keys(config),
         admin_token=admin_token(config),
+        sinks=_sinks(config),
         gateway_tls=_tls(config.gateway.tls),
         admin_tls=_tls(config.admin.tls),
         files=files,
@@ -149,6 +152,18 @@ def threshold_settings(config: FleetConfig) -> ThresholdSettings:
         observe=routing.mode == "observe",
         probing=ProbingSettings(routing.probe_share, routing.probe_interval_s),
         rejected_features=_rejected_features,
+    )
+
+
+def _sinks(config: FleetConfig) -> SinkSettings:
+    record, tracing = config.record, config.tracing
+    return SinkSettings(
+        access_log=config.log.access,
+        recording=None if record is None else record.file,
+        recording_max_bytes=None if record is None else record.max_bytes,
+        recording_keep=1 if record is None else record.keep,
+        trace_endpoint=None if tracing is None else tracing.endpoint,
+        trace_sample=0.0 if tracing is None else tracing.sample,
     )
 
 

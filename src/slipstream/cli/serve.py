@@ -14,7 +14,9 @@ from slipstream.cli.stopping import stop_signals
 from slipstream.config import FleetConfig, load, warnings
 from slipstream.core.errors import ConfigError
 from slipstream.service import CanNotListen, Service, running
+from slipstream.telemetry.line_file import CanNotWrite
 from slipstream.telemetry.logs import configure_logs
+from slipstream.telemetry.sinks import TracingNotInstalled
 
 __all__ = ["serve"]
 
@@ -37,7 +39,7 @@ def serve(
     allow_many_connections()
     try:
         uvloop.run(_serve(loaded, config))
-    except CanNotListen as error:
+    except (CanNotListen, CanNotWrite, TracingNotInstalled) as error:
         typer.echo(error, err=True)
         raise typer.Exit(1) from None
 

@@ -120,6 +120,10 @@ class Sinks:
         """Lines that were to be written and never will be, by `LOGS`."""
         return {log: sum(file.lost for file in files.values()) for log, files in self._files.items()}
 
+    def samples(self) -> dict[tuple[str, ...], float]:
+        """``lost_lines`` as a metric."""
+        return {(log,): float(lost) for log, lost in self.lost_lines.items()}
+
     def reopen(self) -> None:
         """Open every file anew under its name: they were rotated."""
         for file in self._opened():
