@@ -90,6 +90,12 @@ def test_key_files_are_relative_to_the_file_that_names_them_and_all_files_read_a
     assert files_of(path, config) == (path, tmp_path / "more" / "nodes.yaml", tmp_path / "more" / "key")
 
 
+def test_addresses_can_not_be_checked_by_a_certificate_of_their_name(tmp_path: Path) -> None:
+    path = fleet(tmp_path, "nodes: [{name: spec, url: 'https://spec:1', pool: speculative, resolve: all}]")
+    (problem,) = problems_of(path)
+    assert problem.startswith("fleet.yaml:1: nodes[0].url: found https:// beside `resolve: all`; allowed: http://, or")
+
+
 def test_a_node_to_be_resolved_is_a_template_and_no_node(tmp_path: Path) -> None:
     config = load(fleet(tmp_path, OWN + '  - {name: spec, url: "http://spec:1", pool: speculative, resolve: all}\n'))
     assert [spec.name for spec in node_specs(config)] == ["own"]

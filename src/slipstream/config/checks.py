@@ -149,6 +149,9 @@ def _nodes(data: object, report: Report) -> Iterator[ConfigProblem]:
         if (secret := _at(nodes, index, "api_key")) is not None:
             yield from _secret(secret, ("nodes", index, "api_key"), report)
         yield from _authorities(nodes[index], ("nodes", index), report)
+        if _at(nodes, index, "resolve") == "all" and str(_at(nodes, index, "url")).startswith("https:"):
+            allowed = "http://, or one entry for each name: certificates are for names, not for their addresses"
+            yield report(("nodes", index, "url"), "https:// beside `resolve: all`", allowed)
 
 
 def _identity(key: str, value: object) -> str | None:

@@ -107,6 +107,7 @@ def files_of(path: str | FilePath, config: FleetConfig) -> tuple[FilePath, ...]:
     gateway, token = config.gateway, config.admin.token
     named = [config.discovery.file, gateway.keys_file, *(key.file for key in gateway.keys)]
     named += [node.api_key.file for node in config.nodes if node.api_key is not None]
+    named += [node.ca for node in config.nodes]
     named.append(None if token is None else token.file)
     named += [file for tls in (gateway.tls, config.admin.tls) if tls is not None for file in (tls.certificate, tls.key)]
     return tuple(dict.fromkeys([FilePath(path), *(FilePath(file) for file in named if file is not None)]))
