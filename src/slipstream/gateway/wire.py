@@ -568,7 +568,7 @@ def _origin_form(target: bytes) -> bytes:
     if target.startswith(b"/"):
         return target
     try:
-        url = httptools.parse_url(target)
+        url: Any = httptools.parse_url(target)  # whose parts may be None, whatever its types say
     except httptools.HttpParserError:
         return b"*"
     path = url.path or b"/"
