@@ -157,7 +157,7 @@ async def test_an_explanation_names_the_override_that_pinned_a_request_even_when
         ({"kind": "speculation", "subject": "s"}, "left out or: fleet"),
         (
             {"kind": "speculation", "for_s": 0},
-            "for_s is 0, but must be 1 to 2592000 seconds; without it, until cleared",
+            "for_s is 0, but must be 1 to 2592000 seconds",
         ),
         ({"kind": "speculation", "note": "x" * 201}, "at most 200 printable characters"),
         ({"kind": "speculation", "note": "a\nb"}, "at most 200 printable characters on one line"),

@@ -132,7 +132,9 @@ def list_all(as_json: Json = False, url: Url = DEFAULT_URL, token_file: TokenFil
 
 @override_app.command()
 def clear(
-    kind: Annotated[str | None, typer.Argument(help="pin_category, pin_key, node_ceiling, pool_ceiling, drain or speculation.")] = None,
+    kind: Annotated[
+        str | None, typer.Argument(help="pin_category, pin_key, node_ceiling, pool_ceiling, drain or speculation.")
+    ] = None,
     subject: Annotated[str | None, typer.Argument(help="What it is about: a category, a node, …")] = None,
     everything: Annotated[bool, typer.Option("--all", help="All of them.")] = False,
     as_json: Json = False,

@@ -1,9 +1,10 @@
-"""``slipstream status``: nodes and categories of a running fleet."""
+"""``slipstream status``: nodes and categories of a running fleet, or what occupancy does to them."""
 
 from __future__ import annotations
 
 import json
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,15 +14,19 @@ from rich.live import Live
 from rich.text import Text
 
 from slipstream.cli.admin_client import DEFAULT_URL, AdminUnreachable, TokenFile, fetch, reading
-from slipstream.cli.tables import category_table, node_table
+from slipstream.cli.override import sentence
+from slipstream.cli.tables import category_table, node_table, occupancy_table
 
-__all__ = ["fleet_report", "status"]
+__all__ = ["fleet_report", "occupancy_report", "status"]
 
 WATCH_INTERVAL_S = 1.0
 
 
 def status(
     watch: Annotated[bool, typer.Option("--watch", "-w", help="Show it anew every second until Ctrl-C.")] = False,
+    occupancy: Annotated[
+        bool, typer.Option("--occupancy", help="Acceptance and time per token by how busy nodes were, instead.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print it as JSON; one line each time with --watch.")] = False,
     url: Annotated[str, typer.Option(help="Address of the admin API.")] = DEFAULT_URL,
     token_file: TokenFile = None,
@@ -29,12 +34,14 @@ def status(
     """Show nodes, acceptance by category and where requests went."""
     try:
         with reading(url):
+            ask = _occupancy if occupancy else _fleet
+            report = occupancy_report if occupancy else fleet_report
             if watch:
-                _watch(url, token_file, as_json)
+                _watch(lambda: ask(url, token_file), report, as_json)
             elif as_json:
-                print(json.dumps(_fleet(url, token_file), indent=2))
+                print(json.dumps(ask(url, token_file), indent=2))
             else:
-                Console().print(fleet_report(_fleet(url, token_file)))
+                Console().print(report(ask(url, token_file)))
     except AdminUnreachable as error:
         typer.echo(error, err=True)
         raise typer.Exit(1) from None
@@ -51,9 +58,23 @@ def fleet_report(fleet: dict[str, Any]) -> RenderableType:
         )
     parts.append(node_table(fleet["nodes"]))
     parts += [Text(f"{node['name']}: {node['error']}", "red") for node in fleet["nodes"] if node["error"]]
+    parts += [Text(f"override: {sentence(one)}", "yellow") for one in fleet.get("overrides", ())]
     categories = category_table(fleet["categories"])
     parts += [Text(""), categories] if categories.row_count else [Text("no requests yet", "dim")]
     return Group(*parts)
+
+
+def occupancy_report(answer: dict[str, Any]) -> RenderableType:
+    """The answer of the admin API's ``/occupancy`` as a table."""
+    table = occupancy_table(answer["groups"])
+    return table if table.row_count else Text("no answer has told of its acceptance or its time per token yet", "dim")
+
+
+def _occupancy(url: str, token_file: Path | None) -> dict[str, Any]:
+    answer = fetch(url, "/occupancy", token_file)
+    if "groups" not in answer:
+        raise KeyError("groups")
+    return answer
 
 
 def _fleet(url: str, token_file: Path | None) -> dict[str, Any]:
@@ -64,17 +85,19 @@ def _fleet(url: str, token_file: Path | None) -> dict[str, Any]:
     return fleet
 
 
-def _watch(url: str, token_file: Path | None, as_json: bool) -> None:
+def _watch(
+    ask: Callable[[], dict[str, Any]], report: Callable[[dict[str, Any]], RenderableType], as_json: bool
+) -> None:
     console = Console()
     if as_json or not console.is_terminal:
         while True:
-            fleet = _fleet(url, token_file)
+            answer = ask()
             if as_json:
-                print(json.dumps(fleet), flush=True)
+                print(json.dumps(answer), flush=True)
             else:
-                console.print(fleet_report(fleet))
+                console.print(report(answer))
             time.sleep(WATCH_INTERVAL_S)
-    with Live(fleet_report(_fleet(url, token_file)), console=console, auto_refresh=False) as live:
+    with Live(report(ask()), console=console, auto_refresh=False) as live:
         while True:
             time.sleep(WATCH_INTERVAL_S)
-            live.update(fleet_report(_fleet(url, token_file)), refresh=True)
+            live.update(report(ask()), refresh=True)
