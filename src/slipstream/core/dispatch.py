@@ -30,10 +30,10 @@ from slipstream.core.policy import (
 from slipstream.core.request import Pool, RequestShape
 from slipstream.core.responses import ResponseOwners
 
+__all__ = ["DECISIONS_REMEMBERED", "Dispatcher", "Placement", "Refusal"]
+
 _HUNG_UP = (Ending.CLIENT_GONE, Ending.TIMED_OUT)
 """Ends that an engine does not know of until it is told, and then not at once."""
-
-__all__ = ["DECISIONS_REMEMBERED", "Dispatcher", "Placement", "Refusal"]
 
 DECISIONS_REMEMBERED = 10_000
 MODEL_REMEMBERED = 128
