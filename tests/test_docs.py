@@ -47,6 +47,7 @@ STARTED_BEFORE = {"choose-a-ceiling.md"}
 
 EXPLAINED = {
     "README.md": {"my-first": "speculative"},
+    "start-carefully.md": {"my-first": "observe"},
     "first-fleet.md": {"my-code": "speculative", "my-chat": "below_floor", "my-short": "short_output"},
 }
 """The reasons that pages give before they ask for them."""
