@@ -150,6 +150,8 @@ async def test_a_node_configured_otherwise_keeps_its_requests_and_is_polled_with
         fleet.set(node("a"))
         poller = fleet.supervisor.pollers["a"]
         running = fleet.place()
+        fleet.set(replace(node("a"), max_in_flight=1))
+        assert fleet.supervisor.pollers["a"] is poller
         fleet.set(replace(node("a"), api_key="another", max_in_flight=1))
         assert running.state is fleet.dispatcher.fleet.node("a")
         assert (running.state.own, running.state.limit, fleet.states()) == (1, 1, {"a": "full"})

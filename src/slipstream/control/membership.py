@@ -95,10 +95,11 @@ class Membership:
             log.info("node.replaced", node=name, url=spec.url, pool=spec.pool)
             return
         if before != spec:
-            self._supervisor.remove(name)
             self._dispatcher.fleet.reconfigure(spec, now)
-            self._supervisor.add(spec)
-            log.info("node.changed", node=name)
+            if (before.api_key, before.authorities) != (spec.api_key, spec.authorities):
+                self._supervisor.remove(name)
+                self._supervisor.add(spec)
+            log.debug("node.changed", node=name)
         if returns:
             self._dispatcher.fleet.drain(name, now, draining=False)
             log.info("node.returns", node=name)

@@ -78,6 +78,8 @@ class Fleet:
 
     def configure(self, now: float, *, stale_after_s: float, hysteresis: int) -> None:
         """Judge nodes by these from now on."""
+        if (stale_after_s, hysteresis) == (self.stale_after_s, self._hysteresis):
+            return
         self.stale_after_s = stale_after_s
         self._hysteresis = hysteresis
         self._next_expiry = now
