@@ -1,12 +1,17 @@
 from __future__ import annotations
 
+from random import Random
+
+import pytest
+
 from fleets import MODEL, dispatcher_of, fleet_of, report, shape, speculative, standard
 from slipstream.core.acceptance import SpeculationSample
 from slipstream.core.advice import AdviceCode, advise
 from slipstream.core.dispatch import Dispatcher
 from slipstream.core.errors import EngineGarbage, EngineUnreachable
-from slipstream.core.node import NodeReport, SpeculatorKind
+from slipstream.core.node import NodeReport, Speculator, SpeculatorKind
 from slipstream.core.outcome import Ending, Outcome
+from slipstream.core.overrides import Override, OverrideKind
 from slipstream.core.request import TrafficClass
 
 
@@ -37,11 +42,100 @@ def test_saturated_most_of_the_time_means_raise_the_ceiling() -> None:
     assert found[0].evidence["saturated_share"] == 499 / 500
 
 
+def busy(ceiling: int = 8) -> Dispatcher:
+    """A speculative node at its ceiling since 1 s."""
+    fleet = fleet_of(speculative("s", ceiling=ceiling), standard("t"))
+    for _ in range(ceiling):
+        fleet.admit("s", 1, "code", 1.0)
+    return dispatcher_of(fleet)
+
+
+def show(dispatcher: Dispatcher, occupancy: int, accepted: int, tpot_s: float) -> None:
+    """Sixty answers that were placed at an occupancy."""
+    book = dispatcher.evidence.book
+    for _ in range(60):
+        sample = SpeculationSample(100, accepted, 25, 26 + accepted)
+        assert book.credit(MODEL, Speculator(SpeculatorKind.DRAFT, 4), "code", "s", sample, 0.0, occupancy)
+        book.timed("s", occupancy, tpot_s, 0.0)
+
+
+def test_the_advice_on_a_ceiling_cites_what_occupancy_did_at_it_and_above() -> None:
+    dispatcher = busy()
+    show(dispatcher, 8, 80, 0.020)
+    (found,) = advise(dispatcher, 500.0)
+    assert "At its ceiling (5 to 8 sequences) it was 4.20 tokens per verify step and 2" in found.sentence
+    assert "above" not in found.sentence
+    assert (found.evidence["tau_at_ceiling"], found.evidence["requests_at_ceiling"]) == (4.2, 60)
+    show(dispatcher, 11, 40, 0.030)
+    (found,) = advise(dispatcher, 500.0)
+    assert (
+        "Where nodes like it have been above, (9 to 12 sequences) it was 2.60 tokens per verify step" in found.sentence
+    )
+    assert found.evidence["tpot_above_ms"] == pytest.approx(30, rel=0.05)
+    assert found.evidence["higher_ceiling"] == 12
+
+
+@pytest.mark.parametrize(("ceiling", "higher"), [(4, 12), (8, 12), (12, 16), (16, 32)])
+def test_the_next_ceilings_are_twelve_and_sixteen(ceiling: int, higher: int) -> None:
+    (found,) = advise(busy(ceiling), 500.0)
+    assert found.evidence["higher_ceiling"] == higher
+
+
+def test_the_advice_on_a_ceiling_ends_when_the_node_has_room_again() -> None:
+    dispatcher = busy()
+    assert codes(dispatcher, 500.0) == [(AdviceCode.RAISE_CEILING, "s")]
+    dispatcher.override(Override(OverrideKind.NODE_CEILING, "s", 12), 500.0)
+    assert codes(dispatcher, 1_000.0) == []
+
+
+def test_acceptance_that_fell_after_a_change_is_said_until_it_is_put_right() -> None:
+    dispatcher = dispatcher_of(fleet_of(speculative("s"), standard("t")))
+    chance = Random(1)
+
+    def serve(accepted: int, start: float) -> None:
+        state = dispatcher.fleet.node("s")
+        assert state is not None
+        assert state.speculator is not None
+        for n in range(60):
+            kept = accepted + chance.randint(-10, 10)
+            sample = SpeculationSample(drafted=100, accepted=kept, verify_steps=25, output_tokens=26 + kept)
+            dispatcher.evidence.credit(MODEL, state.speculator, "code", "s", sample, n, start + n)
+
+    def runs(version: str, now: float) -> None:
+        dispatcher.report("s", now, now, NodeReport(running=0, speculating=True, k=4, version=version))
+
+    runs("1.0", 1.0)
+    serve(85, 1.0)
+    assert codes(dispatcher) == []
+    runs("1.1", 100.0)
+    serve(65, 100.0)
+    (found,) = advise(dispatcher, 200.0)
+    assert (found.code, found.subject) == (AdviceCode.ACCEPTANCE_FELL, "s")
+    assert "fell after a change (version 1.0 became 1.1)" in found.sentence
+    assert found.evidence["age_s"] == 100.0
+    assert found.evidence["tau"] == pytest.approx(1 + 65 / 25, abs=0.1)
+    assert found.evidence["expected_tau"] == pytest.approx(1 + 85 / 25, abs=0.1)
+    runs("1.0", 300.0)
+    serve(85, 300.0)
+    assert codes(dispatcher, 400.0) == []
+
+
+def test_a_node_whose_requests_fail_is_named_until_one_succeeds() -> None:
+    dispatcher = dispatcher_of(fleet_of(standard("a"), standard("b")))
+    for placement in [dispatcher.place(shape(), "r", 0.1, frozenset({"b"})) for _ in range(3)]:
+        dispatcher.settle(placement, Outcome(Ending.REFUSED, 500), 0.1)
+    assert codes(dispatcher) == [(AdviceCode.NODE_EJECTED, "a")]
+    dispatcher.settle(dispatcher.place(shape(), "r", 1.2, frozenset({"b"})), Outcome(Ending.COMPLETED, 200), 1.3)
+    assert codes(dispatcher) == []
+
+
 def test_a_category_under_break_even_is_named() -> None:
     dispatcher = dispatcher_of(fleet_of(speculative("s"), standard("t")))
     credit(dispatcher, "code", 80)
     credit(dispatcher, "chat", 20)
     assert codes(dispatcher) == [(AdviceCode.EXCLUDE_CATEGORY, "chat")]
+    credit(dispatcher, "chat", 95, requests=600)
+    assert codes(dispatcher) == []
 
 
 def test_too_little_evidence_is_no_ground_for_advice() -> None:
@@ -56,6 +150,8 @@ def test_low_acceptance_everywhere_means_the_draft_is_the_problem() -> None:
         credit(dispatcher, category, 10)
     assert codes(dispatcher)[0] == (AdviceCode.CHANGE_DRAFT, "fleet")
     assert len(codes(dispatcher)) == 4
+    credit(dispatcher, "code", 95, requests=600)
+    assert (AdviceCode.CHANGE_DRAFT, "fleet") not in codes(dispatcher)
 
 
 def test_an_n_gram_category_is_judged_by_tokens_per_step() -> None:
@@ -72,18 +168,25 @@ def test_mostly_bulk_or_short_means_bound_by_throughput() -> None:
         placement = dispatcher.place(wanted, f"r{n}", 0.1)
         dispatcher.settle(placement, Outcome(Ending.CLIENT_GONE), 0.1)
     assert codes(dispatcher) == [(AdviceCode.THROUGHPUT_BOUND, "fleet")]
+    for n in range(100):
+        dispatcher.settle(dispatcher.place(shape("code"), f"i{n}", 0.1), Outcome(Ending.COMPLETED, 200), 0.1)
+    assert codes(dispatcher) == []
 
 
 def test_a_nearly_full_kv_cache_on_a_speculative_node_is_said() -> None:
     dispatcher = dispatcher_of(fleet_of(speculative("s"), standard("t")))
     dispatcher.report("s", 0.5, 0.5, NodeReport(running=1, speculating=True, k=4, kv_use=0.97))
     assert codes(dispatcher) == [(AdviceCode.KV_CACHE_FULL, "s")]
+    dispatcher.report("s", 0.6, 0.6, NodeReport(running=1, speculating=True, k=4, kv_use=0.5))
+    assert codes(dispatcher) == []
 
 
 def test_a_speculative_node_without_a_speculator_is_said() -> None:
     dispatcher = dispatcher_of(fleet_of(speculative("s"), standard("t")))
     dispatcher.report("s", 0.5, 0.5, report(speculating=False))
     assert codes(dispatcher) == [(AdviceCode.NO_SPECULATOR, "s")]
+    dispatcher.report("s", 0.6, 0.6, report())
+    assert codes(dispatcher) == []
 
 
 def test_all_nodes_stale_at_once_is_our_own_fault_and_is_said_so() -> None:

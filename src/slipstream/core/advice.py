@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
+from itertools import islice
 
+from slipstream.core.acceptance import OccupancyFigures
+from slipstream.core.circuit import CircuitState
 from slipstream.core.dispatch import Dispatcher
 from slipstream.core.fleet import Fleet
 from slipstream.core.node import SpeculatorKind
 from slipstream.core.node_state import NodeState
+from slipstream.core.occupancy_group import OccupancyGroup, bucket_at, occupancy_groups
 from slipstream.core.policy import Reason
 from slipstream.core.request import Pool
 
@@ -19,6 +23,8 @@ SATURATED_SHARE = 0.5
 MINIMUM_REQUESTS = 50
 THROUGHPUT_SHARE = 0.5
 KV_NEARLY_FULL = 0.9
+RECENT_REQUESTS = 1_000
+"""Of the last requests, how many tell what the traffic is."""
 
 
 class AdviceCode(StrEnum):
@@ -27,12 +33,14 @@ class AdviceCode(StrEnum):
     RAISE_CEILING = "raise_ceiling"
     EXCLUDE_CATEGORY = "exclude_category"
     CHANGE_DRAFT = "change_draft"
+    ACCEPTANCE_FELL = "acceptance_fell"
     THROUGHPUT_BOUND = "throughput_bound"
     KV_CACHE_FULL = "kv_cache_full"
     NO_SPECULATOR = "no_speculator"
     TELEMETRY_LOST = "telemetry_lost"
     NODE_UNREACHABLE = "node_unreachable"
     NODE_UNREADABLE = "node_unreadable"
+    NODE_EJECTED = "node_ejected"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,9 +61,11 @@ def advise(dispatcher: Dispatcher, now: float) -> list[Advice]:
     return [
         *_telemetry(dispatcher),
         *_out_of_sight(dispatcher.fleet),
+        *_ejected(dispatcher.fleet.nodes()),
         *_without_speculator(nodes),
+        *_falls(dispatcher, nodes, now),
         *_draft_or_categories(dispatcher),
-        *_ceilings(nodes, now),
+        *_ceilings(dispatcher, nodes, now),
         *_kv_cache(nodes),
         *_throughput(dispatcher),
     ]
@@ -97,6 +107,18 @@ def _out_of_sight(fleet: Fleet) -> Iterator[Advice]:
             )
 
 
+def _ejected(nodes: Iterable[NodeState]) -> Iterator[Advice]:
+    for node in nodes:
+        if node.healthy and node.circuit.state is not CircuitState.CLOSED:
+            yield Advice(
+                AdviceCode.NODE_EJECTED,
+                node.name,
+                f"Requests to {node.name} fail, though its metrics answer: it gets one now and then to see whether it "
+                "works again. Look at its engine's log.",
+                {"pool": node.pool, "circuit": node.circuit.state, "ejections": node.circuit.ejections},
+            )
+
+
 def _without_speculator(nodes: Iterable[NodeState]) -> Iterator[Advice]:
     for node in nodes:
         if node.healthy and node.error is None and node.speculator is None:
@@ -108,6 +130,28 @@ def _without_speculator(nodes: Iterable[NodeState]) -> Iterator[Advice]:
                 "node to the standard pool.",
                 {"engine": node.engine},
             )
+
+
+def _falls(dispatcher: Dispatcher, nodes: Iterable[NodeState], now: float) -> Iterator[Advice]:
+    for node in nodes:
+        fall = dispatcher.evidence.book.acceptance_fall(node.name)
+        if fall is None:
+            continue
+        yield Advice(
+            AdviceCode.ACCEPTANCE_FELL,
+            node.name,
+            f"Acceptance on {node.name} fell after a change ({fall.change}): {fall.tau:.2f} tokens per verify step, "
+            f"where the same categories would have had {fall.expected_tau:.2f} before. Check that its draft belongs "
+            "to its model, or go back.",
+            {
+                "change": fall.change,
+                "age_s": now - fall.at,
+                "tau": fall.tau,
+                "expected_tau": fall.expected_tau,
+                "requests": fall.requests,
+                "requests_before": fall.requests_before,
+            },
+        )
 
 
 def _draft_or_categories(dispatcher: Dispatcher) -> Iterator[Advice]:
@@ -152,30 +196,63 @@ def _draft_or_categories(dispatcher: Dispatcher) -> Iterator[Advice]:
     yield from low
 
 
-def _ceilings(nodes: Iterable[NodeState], now: float) -> Iterator[Advice]:
+def _ceilings(dispatcher: Dispatcher, nodes: Iterable[NodeState], now: float) -> Iterator[Advice]:
+    groups: list[OccupancyGroup] | None = None
     for node in nodes:
         share = node.saturated_time.share(now)
         if share is None or share < SATURATED_SHARE:
             continue
+        if groups is None:
+            groups = occupancy_groups(dispatcher, now)
+        figures = next(group.buckets for group in groups if node.name in group.nodes)
+        evidence: dict[str, float | int | str | None] = {
+            "ceiling": node.ceiling,
+            "saturated_share": share,
+            "saturation_events": node.saturation_events,
+        }
+        said = _shown(bucket_at(figures, node.ceiling), "at_ceiling", evidence)
         if node.ceiling == node.limit:
             advice = "That is all its engine takes: give it more slots, or add a node."
         else:
             higher = min(node.limit, 12 if node.ceiling < 12 else 16 if node.ceiling < 16 else node.ceiling * 2)
+            there, here = bucket_at(figures, higher), bucket_at(figures, node.ceiling)
+            above = "" if there == here else _shown(there, "above", evidence)
             advice = (
                 f"Raise the ceiling to {higher} and look at acceptance and time per token there before calling "
                 "speculation impractical."
             )
+            evidence["higher_ceiling"] = higher
+            if above:
+                advice += f" Where nodes like it have been above, {above}."
+        at_ceiling = f" At its ceiling {said}." if said else ""
         yield Advice(
             AdviceCode.RAISE_CEILING,
             node.name,
-            f"{node.name} was at its ceiling of {node.ceiling} for {share:.0%} of the last ten minutes. {advice}",
-            {"ceiling": node.ceiling, "saturated_share": share, "saturation_events": node.saturation_events},
+            f"{node.name} was at its ceiling of {node.ceiling} for {share:.0%} of the last ten minutes.{at_ceiling} "
+            f"{advice}",
+            evidence,
         )
+
+
+def _shown(figures: OccupancyFigures | None, where: str, evidence: dict[str, float | int | str | None]) -> str:
+    """What a bucket says, in words, and into ``evidence``; empty when it says too little."""
+    if figures is None or max(figures.requests, figures.timed) < MINIMUM_REQUESTS:
+        return ""
+    tpot_ms = None if figures.tpot_s is None else figures.tpot_s * 1e3
+    evidence[f"tau_{where}"], evidence[f"tpot_{where}_ms"] = figures.tau, tpot_ms
+    evidence[f"requests_{where}"] = max(figures.requests, figures.timed)
+    parts = []
+    if figures.tau is not None:
+        parts.append(f"{figures.tau:.2f} tokens per verify step")
+    if tpot_ms is not None:
+        parts.append(f"{tpot_ms:.1f} ms per token")
+    most = "" if figures.most in {figures.least, None} else f" to {figures.most}"
+    return f"({figures.least}{most} sequences) it was {' and '.join(parts)}" if parts else ""
 
 
 def _kv_cache(nodes: Iterable[NodeState]) -> Iterator[Advice]:
     for node in nodes:
-        use = node.report.kv_use if node.report is not None else None
+        use = node.report.kv_use if node.report is not None and node.healthy else None
         if use is not None and use >= KV_NEARLY_FULL:
             yield Advice(
                 AdviceCode.KV_CACHE_FULL,
@@ -186,17 +263,19 @@ def _kv_cache(nodes: Iterable[NodeState]) -> Iterator[Advice]:
 
 
 def _throughput(dispatcher: Dispatcher) -> Iterator[Advice]:
-    total = sum(dispatcher.requests.values())
-    if total < MINIMUM_REQUESTS:
+    recent = [placement.decision for placement in islice(dispatcher.placements(), RECENT_REQUESTS)]
+    if len(recent) < MINIMUM_REQUESTS:
         return
-    reasons = (Reason.BULK, Reason.SHORT_OUTPUT)
-    unsuited = sum(count for (_, _, reason), count in dispatcher.requests.items() if reason in reasons)
-    if unsuited / total >= THROUGHPUT_SHARE:
+    unsuited = sum((decision.intended or decision).reason in _UNSUITED for decision in recent)
+    if unsuited / len(recent) >= THROUGHPUT_SHARE:
         yield Advice(
             AdviceCode.THROUGHPUT_BOUND,
             "fleet",
-            f"{unsuited / total:.0%} of requests are bulk work or short answers: this fleet is bound by "
-            "throughput, and "
-            "standard nodes with large batches serve it better than more speculative ones.",
-            {"requests": total, "bulk_or_short": unsuited},
+            f"{unsuited / len(recent):.0%} of the last {len(recent)} requests are bulk work or short answers: this "
+            "fleet is bound by throughput, and standard nodes with large batches serve it better than more speculative "
+            "ones.",
+            {"requests": len(recent), "bulk_or_short": unsuited},
         )
+
+
+_UNSUITED = frozenset({Reason.BULK, Reason.SHORT_OUTPUT})

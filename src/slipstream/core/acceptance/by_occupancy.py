@@ -31,8 +31,8 @@ _INDEX: Final = tuple(
     next(place for place, (_, most) in enumerate(BUCKETS) if most is None or sequences <= most)
     for sequences in range(66)
 )
-_BIN: Final = log(1.05)
-"""Times are kept in bins of 5 %, so that a median can be told and one odd request can not move it."""
+_BIN: Final = log(1.02)
+"""Times are kept in bins of 2 %, so that a median can be told and one odd request can not move it."""
 _LEAST_S: Final = 1e-5
 _MOST_S: Final = 1e3
 
