@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from emulated_client import CHAT, draft
+from emulated_client import CHAT, draft, fault
 from live_service import Live, live
 from slipstream.config import FleetConfig
 from slipstream.emulate import EmulatedNode, emulated
@@ -34,15 +34,15 @@ REQUESTS: list[dict[str, Any]] = [
 
 
 @asynccontextmanager
-async def fleet(dialect: str) -> AsyncIterator[tuple[Live, dict[str, EmulatedNode]]]:
+async def fleet(dialect: str, **settings: Any) -> AsyncIterator[tuple[Live, dict[str, EmulatedNode]]]:
     """Nodes with a speculator, one instrumented in each way, its model called so; and the service before them."""
+    statistics = STATISTICS[dialect]
+    common = {"alphas": Alphas(0.8), "request_statistics": statistics, "step_s": 0.0, "ttft_s": 0.0} | settings
     async with AsyncExitStack() as stack:
         nodes, sections = {}, []
         for instrument in INSTRUMENTS:
-            settings = draft(
-                model=instrument, alphas=Alphas(0.8), request_statistics=STATISTICS[dialect], step_s=0.0, ttft_s=0.0
-            )
-            nodes[instrument] = node = await stack.enter_async_context(emulated(dialect, settings))
+            node = await stack.enter_async_context(emulated(dialect, draft(model=instrument, **common)))
+            nodes[instrument] = node
             sections.append({"name": instrument, "url": node.url, "pool": "speculative", "instrument": instrument})
         config = {"gateway": {"listen": "127.0.0.1:0"}, "admin": {"listen": "127.0.0.1:0"}, "nodes": sections}
         yield await stack.enter_async_context(live(FleetConfig.model_validate(config))), nodes
@@ -88,6 +88,18 @@ async def test_what_is_asked_for_is_learnt(dialect: str, stream: bool, counted: 
         told, sample = nodes[name].record.requests[-1], outcomes[name].sample
         assert sample is not None
         assert (sample.drafted, sample.accepted) == (told.drafted, told.accepted)
+
+
+async def test_a_stream_that_breaks_off_behind_its_last_token_still_shows_that() -> None:
+    async with fleet("vllm", alphas=Alphas(0.0)) as (live_fleet, nodes):
+        seen = set()
+        for model in INSTRUMENTS:
+            await fault(nodes[model], "die", after_events=31)  # the role and 30 tokens, each in a step of its own
+            body = await answer(live_fleet, model, stream=True)
+            assert b'"finish_reason":"' in body
+            assert b'"error"' in body
+            seen.add(re.sub(rb"Node '\w+'|,\"system_fingerprint\":\"[^\"]*\"", b"", PER_RUN.sub(b"", body)))
+        assert len(seen) == 1
 
 
 async def test_a_large_answer_is_cut_too_and_its_length_is_right() -> None:
