@@ -115,9 +115,9 @@ class Service:
         """The configuration in use."""
         return self.settings.config
 
-    def apply(self, settings: Settings) -> tuple[str, ...]:
-        """Go on by other settings, in one step: nothing is awaited, and nothing can fail. Returns what differs, in
-        words. Running requests keep what they began with; evidence, books and decisions stay.
+    def apply(self, settings: Settings) -> None:
+        """Go on by other settings, in one step: nothing is awaited, and nothing can fail. Running requests keep what
+        they began with; evidence, books and decisions stay.
         """
         before, self.settings = self.settings, settings
         config = settings.config
@@ -142,7 +142,6 @@ class Service:
                 certificate.newest = tls
         if config.log != before.config.log:
             configure_logs(config.log.level, config.log.format)
-        return differences(before.config, config)
 
     def watch(self, path: Path) -> None:
         """Begin to read ``path`` again when it or a file that it names changes."""
@@ -157,15 +156,15 @@ class Service:
         )
         self._begin(keep_running("watch files", self._reloader.watch))
 
-    def _read(self, path: Path) -> Settings:
-        """What the file says now, with all opened that it names, so that to apply it can not fail."""
+    def _read(self, path: Path) -> tuple[Settings, tuple[str, ...]]:
+        """What the file says now, with all opened that it names, so that to apply it can not fail; and what differs."""
         settings = read_settings(path, self.config)
         try:
             self.sinks.open(settings.sinks)
         except SlipstreamError as error:
             problem = ConfigProblem(str(path), None, "", str(error), "what can be opened")
             raise ConfigError((problem,)) from error
-        return settings
+        return settings, differences(self.config, settings.config)
 
     def reload(self, cause: str) -> None:
         """Begin to read the configuration again, for a service that has a file. Logs are opened anew in any case: they

@@ -34,10 +34,9 @@ class Texts:
             raise ConfigError((ConfigProblem(str(other), 1, "", "bad", "good"),))
         return text, other.read_text()
 
-    def apply(self, settings: tuple[str, ...]) -> tuple[str, ...]:
-        changes = (f"{self.applied[-1][-1]} → {settings[-1]}",) if self.applied[-1] != settings else ()
-        self.applied.append(settings)
-        return changes
+    def read_and_compare(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        settings, before = self.read(), self.applied[-1]
+        return settings, (f"{before[-1]} → {settings[-1]}",) if before != settings else ()
 
     def files(self, settings: tuple[str, ...]) -> tuple[Path, ...]:
         return (self.path, *(self.path.parent / settings[0] for _ in settings[1:]))
@@ -50,8 +49,8 @@ async def soon(_seconds: float) -> None:
 def reloader_of(texts: Texts) -> Reloader[tuple[str, ...]]:
     return Reloader(
         "fleet.yaml",
-        texts.read,
-        texts.apply,
+        texts.read_and_compare,
+        texts.applied.append,
         texts.files,
         settings=texts.applied[0],
         reloads=Reloads(),

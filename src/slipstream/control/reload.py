@@ -21,21 +21,22 @@ LOOK_EVERY_S = 1.0
 log = structlog.get_logger(__name__)
 
 Settings = TypeVar("Settings")
+Read = TypeVar("Read")
 
 
 class Reloader(Generic[Settings]):
     """Reads the configuration called ``name`` again when it is told to, or when one of its files has changed.
 
-    ``read`` gives everything that it decides, checked, or raises ``ConfigError``; it is called in a thread. ``apply``
-    puts it in place, at once and without fail, and says what changed, in words. ``files`` are those that the settings
+    ``read`` gives everything that it decides, checked, and in words what it changes, or raises ``ConfigError``; it is
+    called in a thread. ``apply`` puts the settings in place, at once and without fail. ``files`` are those that they
     were read from.
     """
 
     def __init__(
         self,
         name: str,
-        read: Callable[[], Settings],
-        apply: Callable[[Settings], Sequence[str]],
+        read: Callable[[], tuple[Settings, Sequence[str]]],
+        apply: Callable[[Settings], None],
         files: Callable[[Settings], Sequence[Path]],
         *,
         settings: Settings,
@@ -59,7 +60,7 @@ class Reloader(Generic[Settings]):
         async with self._turn:
             before = await asyncio.to_thread(signature_of, self._files)
             try:
-                settings = await asyncio.to_thread(_undisturbed, self._read)
+                settings, changes = await asyncio.to_thread(_undisturbed, self._read)
             except ConfigError as error:
                 problems = tuple(map(str, error.problems))
                 reload = Reload("refused", problems, self._clock())
@@ -69,8 +70,8 @@ class Reloader(Generic[Settings]):
                 # What is wrong may stand in a file that was not one of the configuration's before.
                 files = {*self._files, *(Path(problem.file) for problem in error.problems)}
             else:
-                changes = tuple(self._apply(settings))
-                reload = Reload("applied", changes, self._clock())
+                self._apply(settings)
+                reload = Reload("applied", tuple(changes), self._clock())
                 log.info("config.reloaded", file=self._name, cause=cause, changed="; ".join(changes) or "nothing")
                 files = set(self._files_of(settings))
             self.reloads.add(reload)
@@ -89,7 +90,7 @@ class Reloader(Generic[Settings]):
                 await self.reload("a file changed")
 
 
-def _undisturbed(read: Callable[[], Settings]) -> Settings:
+def _undisturbed(read: Callable[[], Read]) -> Read:
     """Without collections of garbage: a large file becomes so many objects that one would stop the loop for a tenth of
     a second, to find that all are in use.
     """
