@@ -41,6 +41,10 @@ def test_broken_connections_are_failures_and_clients_that_leave_are_nothing() ->
     assert verdict(Outcome(Ending.TIMED_OUT)) is None
 
 
+def test_that_the_gateway_itself_could_not_connect_is_not_held_against_the_node() -> None:
+    assert verdict(Outcome(Ending.NOT_SENT)) is None
+
+
 def test_two_failures_are_not_enough_and_three_are() -> None:
     circuit = Circuit()
     assert [circuit.count(0.1 * n, failed=True) for n in range(3)] == [False, False, True]

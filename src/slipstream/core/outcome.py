@@ -24,6 +24,8 @@ class Ending(StrEnum):
     REFUSED = "refused"
     """The node answered with another status of 400 or above, or with a redirect."""
     TIMED_OUT = "timed_out"
+    NOT_SENT = "not_sent"
+    """The gateway itself could open no connection: no fault of the node."""
 
 
 class ResponseStatistics:

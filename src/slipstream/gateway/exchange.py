@@ -25,8 +25,9 @@ from slipstream.gateway.dialect import Dialect
 from slipstream.gateway.headers import Answer
 from slipstream.gateway.instrument import with_fields
 from slipstream.gateway.limits import Limits
+from slipstream.gateway.marks import marks_of
 from slipstream.gateway.ports import Ports
-from slipstream.gateway.refusal import FULL_STATUSES, HELD_REFUSAL_BYTES, all_full
+from slipstream.gateway.refusal import FULL_STATUSES, Refusal, all_full
 from slipstream.gateway.relay import Relay
 from slipstream.gateway.upstream import NodeConnection, NodePool, Upstreams
 from slipstream.gateway.waiting import Waiter, Waiting
@@ -58,8 +59,6 @@ class Exchange:
         "_ports",
         "_redialled",
         "_refusal",
-        "_refusal_bytes",
-        "_refusal_pieces",
         "_relay",
         "_request",
         "_retries_left",
@@ -93,9 +92,7 @@ class Exchange:
         self._placement: Placement | None = None
         self._connection: NodeConnection | None = None
         self._connecting: asyncio.Task[NodeConnection] | None = None
-        self._refusal: Answer | None = None  # while it is coming in
-        self._refusal_pieces: list[bytes] = []
-        self._refusal_bytes = 0
+        self._refusal: Refusal | None = None  # while it is coming in
         self._failure: PlacementError | None = None  # the client's answer when no further node takes the request
         self._redialled = False
         self._avoid: frozenset[str] = frozenset()
@@ -200,7 +197,7 @@ class Exchange:
             connection = task.result()
         except OSError as error:
             if error.errno in _OWN_LIMITS:
-                self._settle(Ending.UPSTREAM_LOST)
+                self._settle(Ending.NOT_SENT)
                 self.fail(OutOfDescriptors("This gateway has no file descriptors left to reach a node with."))
             else:
                 sentence = f"No connection to node '{pool.spec.name}': {error.strerror or error}."
@@ -255,22 +252,20 @@ class Exchange:
 
     def answer_head(self, answer: Answer) -> None:
         if answer.status in FULL_STATUSES:
-            self._refusal = answer  # nothing of it is written, so that another node can take the request
-            self._refusal_pieces.clear()
-            self._refusal_bytes = 0
+            self._refusal = Refusal(answer)  # nothing of it is written, so that another node can take the request
         elif 300 <= answer.status < 400 and answer.status not in _BODILESS:
             self._redirected(answer.status)
         else:
             self._begin_answer(answer)
 
     def answer_body(self, data: bytes, framed: bytes | None) -> None:
-        if self._refusal is not None:
-            self._refusal_pieces.append(data)
-            self._refusal_bytes += len(data)
-            if self._refusal_bytes > HELD_REFUSAL_BYTES:  # too much to hold: then it is the answer
-                refusal, self._refusal = self._refusal, None
-                self._begin_answer(refusal)
-                self._relay.feed(b"".join(self._refusal_pieces), None)
+        refusal = self._refusal
+        if refusal is not None:
+            refusal.feed(data)
+            if not refusal.held:  # then it is the answer
+                self._refusal = None
+                self._begin_answer(refusal.answer)
+                self._relay.feed(refusal.body, None)
             return
         told = self._relay.feed(data, framed)
         if told is not None:
@@ -307,15 +302,15 @@ class Exchange:
     def _begin_answer(self, answer: Answer) -> None:
         placement = self._placement
         assert placement is not None
-        self._relay.begin(answer, _marks(placement, self._upstreams.pool(placement.node)))
+        self._relay.begin(answer, marks_of(placement, self._upstreams.pool(placement.node)))
 
-    def _refused(self, refusal: Answer) -> None:
+    def _refused(self, refusal: Refusal) -> None:
         """The node can take no more, and has said all or as much as will come."""
         placement = self._placement
         assert placement is not None
         self._refusal = None
-        self._settle(Ending.FULL, refusal.status)
-        self._retry(all_full(placement.node.name, refusal, b"".join(self._refusal_pieces)))
+        self._settle(Ending.FULL, refusal.answer.status)
+        self._retry(all_full(placement.node.name, refusal.answer, refusal.body))
 
     def _redirected(self, status: int) -> None:
         """The node sends the client elsewhere: to an address of the nodes' own network, which is not the client's."""
@@ -454,18 +449,3 @@ class Exchange:
         self._ports.dispatcher.settle(placement, outcome, now)
         self._ports.observer.finished(placement, outcome, now)
         self._waiting.freed()
-
-
-def _marks(placement: Placement, pool: NodePool) -> bytes:
-    """The answer's header lines that say where it was made and why."""
-    decision = placement.decision
-    category = placement.shape.category
-    key = category + decision.reason
-    lines = pool.marks.get(key)
-    if lines is None:
-        text = (
-            f"x-slipstream-node: {placement.node.name}\r\nx-slipstream-pool: {decision.pool}\r\n"
-            f"x-slipstream-category: {category}\r\nx-slipstream-reason: {decision.reason}\r\n"
-        )
-        lines = pool.marks[key] = text.encode("latin-1", "replace")
-    return lines
