@@ -62,6 +62,7 @@ def configuration(folder: Path, spec: str, std: str, level: str, style: str) -> 
     sections = {
         "gateway": {
             "listen": "127.0.0.1:0",
+            "queue": {"timeout_s": 0.2},
             "keys": [
                 {"id": "team-a", "env": "TEAM_KEY"},
                 {"id": "team-b", "hash": f"sha256:{digest}", "requests_per_minute": 1, "pool": "standard"},
