@@ -10,18 +10,44 @@ import msgspec
 from slipstream.core.errors import AllFull
 from slipstream.gateway.headers import Answer
 
-__all__ = ["FULL_STATUSES", "HELD_REFUSAL_BYTES", "all_full"]
+__all__ = ["FULL_STATUSES", "Refusal", "all_full"]
 
 FULL_STATUSES: Final = frozenset({429, 503})
 """What a node answers when it can take no more: worth another node's try, and no fault."""
 
-HELD_REFUSAL_BYTES: Final = 64 * 1024
+HELD_BYTES: Final = 64 * 1024
 """Up to here a refusal is held, so that another node can still take the request; a longer one is passed on."""
 
 MESSAGE_CHARACTERS: Final = 200
 """Of an engine's message, the client gets this much."""
 
 _RETRY_AFTER: Final = re.compile(rb"^retry-after:[ \t]*(\d{1,9})[ \t]*\r$", re.IGNORECASE | re.MULTILINE)
+
+
+class Refusal:
+    """One that is coming in. Nothing of it is written to the client as long as it is ``held``."""
+
+    __slots__ = ("_bytes", "_pieces", "answer")
+
+    def __init__(self, answer: Answer) -> None:
+        self.answer = answer
+        self._pieces: list[bytes] = []
+        self._bytes = 0
+
+    def feed(self, data: bytes) -> None:
+        """More of its body came."""
+        self._pieces.append(data)
+        self._bytes += len(data)
+
+    @property
+    def held(self) -> bool:
+        """Whether it is short enough to be held until it is whole."""
+        return self._bytes <= HELD_BYTES
+
+    @property
+    def body(self) -> bytes:
+        """What has come of its body."""
+        return b"".join(self._pieces)
 
 
 def all_full(node: str, refusal: Answer, body: bytes) -> AllFull:
