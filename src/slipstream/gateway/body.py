@@ -6,6 +6,7 @@ is refused here could not be placed (no model, no prompt), or would be misjudged
 
 from __future__ import annotations
 
+import codecs
 import re
 from collections.abc import Callable
 from typing import Final, TypeVar
@@ -15,7 +16,7 @@ import msgspec
 from slipstream.core.category import PromptFeatures, window
 from slipstream.core.errors import InvalidBody, InvalidField, RequestError
 from slipstream.core.request import Pool, RequestShape, TrafficClass
-from slipstream.gateway.fields import Message, RequestView, decode_fields
+from slipstream.gateway.fields import ABSENT, Message, RequestView, decode_fields, has_effect, is_given
 
 __all__ = [
     "MAX_CHOICES",
@@ -32,6 +33,18 @@ __all__ = [
 MAX_CHOICES: Final = 1024
 """The most choices (``n`` or ``best_of``, times prompts) one request may ask for: above it, one would fill any node."""
 
+MAX_OBJECTS: Final = 250_000
+"""The most objects and lists in a body: a message costs several tokens, and no model takes a million of them. Counted
+wherever their brackets stand, in a text too."""
+
+MAX_VALUES: Final = 2_000_000
+"""The most values in a body, a prompt's tokens for example, counted by their commas."""
+
+LARGE_BODY_BYTES: Final = 1024 * 1024
+"""Longer bodies are looked through before they are decoded: while the decoder runs, nothing else in the process can."""
+
+_STRIDE: Final = 256 * 1024
+
 
 View = TypeVar("View")
 
@@ -43,7 +56,9 @@ def decode_body(body: bytes, decode: Callable[[bytes], View]) -> View:
     Raises InvalidBody when the bytes are not a JSON object in UTF-8, InvalidField when a field has the wrong type.
     """
     try:
-        if not body.isascii():
+        if len(body) > LARGE_BODY_BYTES:
+            _check_large(body)
+        elif not body.isascii():
             body.decode()  # skipped fields are not decoded, so their bytes would go unchecked
         return decode(body)
     except msgspec.ValidationError as error:
@@ -54,6 +69,32 @@ def decode_body(body: bytes, decode: Callable[[bytes], View]) -> View:
         raise InvalidBody(f"The request body is not valid UTF-8 (byte {error.start}).") from None
     except RecursionError:
         raise InvalidBody("The request body is nested too deeply.") from None
+
+
+def _check_large(body: bytes) -> None:
+    """Whether the decoder may have a large body: stride by stride, so that other threads get their turn.
+
+    Raises InvalidBody when it has too many values, UnicodeDecodeError when it is not UTF-8.
+    """
+    objects = values = 0
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    ascii_so_far = True
+    for start in range(0, len(body), _STRIDE):
+        stride = body[start : start + _STRIDE]
+        objects += stride.count(b"{") + stride.count(b"[")
+        values += stride.count(b",")
+        if objects > MAX_OBJECTS or values > MAX_VALUES:
+            raise InvalidBody(
+                f"The request body has more than {MAX_OBJECTS:,} objects and lists or {MAX_VALUES:,} values, more than "
+                "any model could take."
+            )
+        if not (ascii_so_far and stride.isascii()):
+            ascii_so_far = False
+            try:
+                decoder.decode(stride, start + _STRIDE >= len(body))
+            except UnicodeDecodeError:
+                body.decode()  # it fails too, and knows where
+                raise
 
 
 def read_chat(body: bytes) -> RequestView:
@@ -124,7 +165,7 @@ def shape_of(
         output_limit,
         view.stream is True,
         _prompt_characters(view),
-        _features(view) if view.min_p or view.logit_bias else _NO_FEATURES,
+        _features(view),
         pinned_pool,
         view.previous_response_id,
         decodes,
@@ -175,25 +216,32 @@ def _prompt_characters(view: RequestView) -> int | None:
 
 def _features(view: RequestView) -> frozenset[str]:
     """The fields set that an engine may reject beside speculation. At 0 or empty they have no effect."""
-    present = [name for name, value in (("min_p", view.min_p), ("logit_bias", view.logit_bias)) if value]
-    return frozenset(present)
+    biased = view.logit_bias is not ABSENT and has_effect(view.logit_bias)
+    if not view.min_p and not biased:
+        return _NO_FEATURES
+    return frozenset(name for name, present in (("min_p", view.min_p), ("logit_bias", biased)) if present)
 
 
 def _response_format(view: RequestView) -> str | None:
     """The kind of output asked for, whichever of the engines' fields says it. ``text`` is no restriction."""
     if view.response_format is not None and view.response_format.type != "text":
         return view.response_format.type
-    if view.json_schema is not None or view.guided_json is not None:
+    if _given(view.json_schema) or _given(view.guided_json):
         return "json_schema"
     if (
-        view.structured_outputs is not None
-        or view.grammar is not None
-        or view.guided_regex is not None
-        or view.guided_choice is not None
-        or view.guided_grammar is not None
+        _given(view.structured_outputs)
+        or _given(view.grammar)
+        or _given(view.guided_regex)
+        or _given(view.guided_choice)
+        or _given(view.guided_grammar)
     ):
         return "grammar"
     return None
+
+
+def _given(value: msgspec.Raw) -> bool:
+    """``is_given``, compiled where it is nearly always false."""
+    return value is not ABSENT and is_given(value)
 
 
 def check_model(model: str) -> None:

@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 import msgspec
+from msgspec import Raw
 
-__all__ = ["Message", "Opaque", "Part", "RequestView", "ResponseFormat", "decode_fields"]
+__all__ = [
+    "ABSENT",
+    "Message",
+    "Opaque",
+    "Part",
+    "RequestView",
+    "ResponseFormat",
+    "decode_fields",
+    "has_effect",
+    "is_given",
+]
 
 
 class Part(msgspec.Struct, gc=False):
@@ -34,6 +45,28 @@ class ResponseFormat(msgspec.Struct, gc=False):
     type: str | None = None
 
 
+ABSENT: Final = Raw(b"")
+"""What a ``Raw`` field is that the body does not have: always this one object, quicker to see than a length is."""
+
+_SPACE: Final = b" \t\r\n"
+_EMPTY: Final = frozenset({b"null", b"{}", b"[]", b'""', b"0", b"0.0", b"false"})
+_LONGEST_EMPTY: Final = 64
+"""Bytes, space between brackets included, from which a value is not looked at to find that it is empty."""
+
+
+def is_given(value: Raw) -> bool:
+    """Whether a field is there and not null."""
+    return value is not ABSENT and bytes(memoryview(value)[:5]) != b"null"
+
+
+def has_effect(value: Raw) -> bool:
+    """Whether a field is there and neither empty nor zero."""
+    if value is ABSENT:
+        return False
+    view = memoryview(value)
+    return len(view) > _LONGEST_EMPTY or bytes(view).translate(None, _SPACE) not in _EMPTY
+
+
 class Opaque(msgspec.Struct, gc=False):
     """A JSON object of which only its being there matters: decoding it skips all fields."""
 
@@ -42,7 +75,8 @@ class RequestView(msgspec.Struct, gc=False):
     """What routing needs of a request's body. ``None`` is a field that is absent or null.
 
     The fields are those of OpenAI's completions, as the client sent them; the readers of other dialects fill in the
-    same view. ``user`` and ``prompt_cache_key`` name who or which conversation asks.
+    same view. Of a ``Raw`` one only ``is_given`` and ``has_effect`` matter: decoding it could take a second. ``user``
+    and ``prompt_cache_key`` name who or which conversation asks.
     """
 
     model: str = ""
@@ -62,14 +96,14 @@ class RequestView(msgspec.Struct, gc=False):
     tools: list[Opaque] | None = None
     response_format: ResponseFormat | None = None
     min_p: float | None = None
-    logit_bias: Any = None
-    json_schema: Any = None
-    grammar: Any = None
-    guided_json: Any = None
-    guided_regex: Any = None
-    guided_choice: Any = None
-    guided_grammar: Any = None
-    structured_outputs: Any = None
+    logit_bias: Raw = ABSENT
+    json_schema: Raw = ABSENT
+    grammar: Raw = ABSENT
+    guided_json: Raw = ABSENT
+    guided_regex: Raw = ABSENT
+    guided_choice: Raw = ABSENT
+    guided_grammar: Raw = ABSENT
+    structured_outputs: Raw = ABSENT
 
 
 decode_fields: Final = msgspec.json.Decoder(RequestView).decode
