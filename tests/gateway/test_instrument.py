@@ -84,6 +84,16 @@ def test_what_is_no_object_with_members_stays_as_it_is(body: bytes) -> None:
     assert with_fields(body, BOTH, streamed=True) == (body, ())
 
 
+@pytest.mark.parametrize("text", ['"stream_options"', "\\u0041", '"return_'])
+def test_a_long_body_that_would_have_to_be_read_stays_as_it_is(text: str) -> None:
+    spelled = text if text.startswith("\\") else json.dumps([text])
+    inside = b'{"x":[%b,"%b"]}' % (json.dumps({text.strip('"'): 1}).encode(), b"a" * 300_000)
+    body = inside if text.startswith('"') else b'{"x":"%b%b"}' % (spelled.encode(), b"a" * 300_000)
+    assert with_fields(body, BOTH, streamed=True) == (body, ())
+    plain = b'{"x":"%b"}' % (b"a" * 300_000)
+    assert with_fields(plain, BOTH, streamed=True)[1] == BOTH
+
+
 # Streams
 
 USAGE: dict[str, Any] = {"id": "1", "choices": [], "usage": {"prompt_tokens": 3, "completion_tokens": 4}}

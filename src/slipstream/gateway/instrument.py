@@ -7,7 +7,7 @@ member of an object are cut out of the answer.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -17,9 +17,14 @@ from slipstream.gateway.sse import data_payloads
 
 __all__ = ["AddedEvents", "with_fields", "without_members"]
 
+READ_BYTES: Final = 256 * 1024
+"""Longer bodies are not read here, on the event loop."""
+
 _WHITESPACE: Final = b" \t\r\n"
 _decode_members: Final = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+_BEGINS_OBJECT: Final = re.compile(rb'\s*\{\s*"')
+_ESCAPED_ASCII: Final = re.compile(rb"\\u00[2-7]")
 _NO_CHOICES: Final = re.compile(rb'"choices"\s*:\s*\[\s*\]')
 _ENDS_CHOICE: Final = re.compile(rb'"finish_reason"\s*:\s*"')
 _EVENT: Final = re.compile(rb".*?(?:\n\n|\n\r\n|\r\r)|.+", re.DOTALL)
@@ -30,13 +35,21 @@ def with_fields(body: bytes, fields: Sequence[AddedField], *, streamed: bool) ->
     """The JSON object ``body`` with ``fields`` spliced in, and those that were.
 
     A field that the client gives is left as it is, whatever its value: who sends ``stream_options`` without
-    ``include_usage``, or as null, gets what that means. A body that is no JSON object stays as it is.
+    ``include_usage``, or as null, gets what that means. A body that is no object with members stays as it is, and so
+    does one of more than 256 KiB that would have to be read to know what is in it.
     """
-    members = _members(body)
-    end = len(body.rstrip(_WHITESPACE)) - 1
-    if not members or body[end : end + 1] != b"}":
+    end = (len(body) if body.endswith(b"}") else len(body.rstrip(_WHITESPACE))) - 1
+    if body[end : end + 1] != b"}" or _BEGINS_OBJECT.match(body) is None:
         return body, ()
-    added = tuple(field for field in fields if (streamed or not field.streamed_only) and not _given(members, field))
+    wanted = [field for field in fields if streamed or not field.streamed_only]
+    names: Collection[str] = ()
+    if _may_give(body, wanted):
+        if len(body) > READ_BYTES:
+            return body, ()
+        names = _members(body)
+        if not names:
+            return body, ()
+    added = tuple(field for field in wanted if not _given(names, field))
     if not added:
         return body, ()
     spliced = b"".join(b',"%b":%b' % (field.name.encode(), field.value) for field in added)
@@ -101,10 +114,25 @@ def _members(body: bytes) -> dict[str, msgspec.Raw]:
         return {}
 
 
-def _given(members: Iterable[str], field: AddedField) -> bool:
+def _may_give(body: bytes, fields: Sequence[AddedField]) -> bool:
+    """Whether the client may ask for the same itself: false for most bodies, after a search and no reading.
+
+    A name is in the body as it is, or with some of its letters as escapes.
+    """
+    if b"\\u00" in body and (len(body) > READ_BYTES or _ESCAPED_ASCII.search(body) is not None):
+        return True
+    for field in fields:
+        if b'"%b"' % field.name.encode() in body:
+            return True
+        if field.unless_prefix and b'"%b' % field.unless_prefix.encode() in body:
+            return True
+    return False
+
+
+def _given(names: Collection[str], field: AddedField) -> bool:
     """Whether the client asks for the same itself, or for something that is answered in the same place."""
     prefix = field.unless_prefix
-    return any(name == field.name or (prefix and name.startswith(prefix)) for name in members)
+    return field.name in names or (bool(prefix) and any(name.startswith(prefix) for name in names))
 
 
 def _added_members(event: bytes, keys: set[str]) -> dict[str, msgspec.Raw] | None:
