@@ -17,7 +17,8 @@ from slipstream.config import FleetConfig, load, node_specs
 from slipstream.core.policy import Reason
 from slipstream.core.request import Pool, RequestShape
 from slipstream.gateway.headers import RequestHead
-from slipstream.service import build_dispatcher, reader_of
+from slipstream.service import build_dispatcher
+from slipstream.settings import reader_of
 from vllm_like_node import MODEL, Drafts, vllm_like
 
 EXAMPLES = Path(__file__).parents[1] / "examples"

@@ -16,6 +16,7 @@ import yaml
 from live_service import Live, eventually, live
 from slipstream.config import load
 from slipstream.service import running
+from tls_files import chain_and_key
 from vllm_like_node import MODEL, Drafts, VllmLike, vllm_like
 
 CODE = "Write a Python function that reverses a string and returns it."
@@ -54,6 +55,10 @@ async def marks_of(fleet: Live, text: str) -> tuple[str, str]:
         model=MODEL, messages=[{"role": "user", "content": text}]
     )
     return answer.headers["x-slipstream-node"], answer.headers["x-slipstream-reason"]
+
+
+async def usable(fleet: Live, name: str) -> None:
+    await eventually(lambda: fleet.node(name).usable)
 
 
 async def reloaded(fleet: Live) -> dict[str, Any]:
@@ -257,3 +262,49 @@ async def test_no_task_is_left_of_a_service_that_was_reloaded(tmp_path: Path) ->
         left = asyncio.all_tasks() - own
         await eventually(lambda: not any(task.get_name().startswith(("poll", "look up")) for task in left))
         assert {task.get_name() for task in asyncio.all_tasks() - own if "slipstream" in repr(task)} == set()
+
+
+async def test_no_request_fails_while_nodes_and_settings_change_again_and_again(tmp_path: Path) -> None:
+    async with vllm_like(Drafts(20, 60)) as spec, vllm_like() as std, vllm_like() as other:
+        file = File(tmp_path / "fleet.yaml", spec, std)
+        nodes = [*file.data["nodes"], {"name": "std-1", "url": other.url, "pool": "standard", "engine": "vllm"}]
+        async with fleet_of(file) as fleet:
+            going_on = True
+
+            async def ask(text: str) -> None:
+                while going_on:
+                    await marks_of(fleet, text)
+
+            clients = [asyncio.create_task(ask(text)) for text in (CODE, CHAT, CODE, CHAT)]
+            for turn in range(4):
+                wanted = nodes[:2] if turn % 2 else [nodes[0], nodes[2]]
+                file.write(nodes=wanted, pools={"speculative": {"ceiling": 1 + turn % 3}})
+                assert (await reloaded(fleet))["result"] == "applied"
+                await usable(fleet, wanted[1]["name"])
+                for _ in range(20):
+                    await marks_of(fleet, CHAT)
+            going_on = False
+            await asyncio.gather(*clients)
+            await fleet.drained()
+            await eventually(lambda: len(fleet.service.dispatcher.fleet) == 2)
+            assert fleet.service.instruments.rejections.total() == 0
+
+
+async def test_a_listener_gets_or_loses_its_certificate_only_by_a_restart(tmp_path: Path) -> None:
+    async with vllm_like(Drafts(20, 60)) as spec, vllm_like() as std:
+        file = File(tmp_path / "fleet.yaml", spec, std)
+        async with fleet_of(file) as fleet:
+            certificate, key = chain_and_key("server")
+            file.write(gateway={"listen": "127.0.0.1:0", "tls": {"certificate": certificate, "key": key}})
+            last = await reloaded(fleet)
+            assert last["result"] == "refused"
+            assert "gateway.tls: found a certificate; allowed: no certificate, as at the start" in last["sentences"][0]
+
+
+async def test_a_service_without_a_file_has_nothing_to_reload(tmp_path: Path) -> None:
+    async with vllm_like(Drafts(20, 60)) as spec, vllm_like() as std:
+        file = File(tmp_path / "fleet.yaml", spec, std)
+        async with live(load(file.path)) as fleet:
+            fleet.service.reload("a test")
+            assert await marks_of(fleet, CODE) == ("spec-0", "speculative")
+            assert fleet.service.reloads.last is None
