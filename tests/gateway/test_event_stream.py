@@ -245,3 +245,14 @@ def test_no_bytes_make_an_event_stream_fail(data: bytes, path: str) -> None:
     out = stream.feed(data, 0.0) + stream.feed(data, 1.0)
     assert out + stream.held == data * 2
     assert isinstance(stream.terminated, bool)
+
+
+def test_a_long_event_in_small_pieces_is_held_whole_and_let_through_at_the_limit() -> None:
+    stream = EventStream(CHAT)
+    pieces = [b"data: " + b"x" * 250] + [b"x" * 256] * (MAX_HELD_BYTES // 256)
+    out = [block for piece in pieces if (block := stream.feed(piece, 0.0))]
+    assert out == [b"".join(pieces)]
+    assert (stream.split, stream.held) == (True, b"")
+    assert stream.feed(b"x\n", 0.0) == b""
+    assert stream.feed(b"\ndata: [DONE]\n\n", 0.0) == b"x\n\ndata: [DONE]\n\n"
+    assert stream.terminated

@@ -16,6 +16,7 @@ MAX_HELD_BYTES: Final = 1024 * 1024
 
 _BLANK_LINES: Final = (b"\n\n", b"\n\r\n", b"\r\r")
 _DONE: Final = b"[DONE]"
+_TAIL_BYTES: Final = 2  # of a blank line that the next bytes complete, at most so much has come
 _KEPT_BLOCKS: Final = 4  # one event each at worst: the last three payloads, and the terminator
 
 
@@ -50,13 +51,26 @@ class EventStream:
     which a later request can refer to the answer, ``None`` before it is known.
     """
 
-    __slots__ = ("_dialect", "_held", "_opening", "_recent", "answer_id", "first_content_at", "seeking", "split")
+    __slots__ = (
+        "_dialect",
+        "_held",
+        "_held_bytes",
+        "_opening",
+        "_recent",
+        "_tail",
+        "answer_id",
+        "first_content_at",
+        "seeking",
+        "split",
+    )
 
     def __init__(self, dialect: Dialect | None) -> None:
         """``dialect`` is what the events are read by; ``None``: they are passed through unread."""
         self._dialect = dialect
         self.seeking = dialect is not None and dialect.has_content is not None
-        self._held = b""
+        self._held: list[bytes] = []  # pieces, so that an event that comes byte by byte is not copied each time
+        self._held_bytes = 0
+        self._tail = b""  # the last of what is held: a blank line may have begun there
         self._opening = b""
         self._recent: deque[bytes] = deque(maxlen=_KEPT_BLOCKS)
         self.first_content_at: float | None = None
@@ -65,7 +79,7 @@ class EventStream:
 
     def feed(self, data: bytes, now: float) -> bytes:
         """Take bytes that arrived at ``now`` (of use only while ``seeking``); returns the whole events to forward."""
-        if self._held or not data.endswith(b"\n\n"):
+        if self._held_bytes or not data.endswith(b"\n\n"):
             data = self._cut(data)
             if not data:
                 return data
@@ -80,9 +94,9 @@ class EventStream:
         assert dialect is not None
         has_content, identify = dialect.has_content, dialect.identify
         assert has_content is not None
-        if not self._opening and dialect.count_tokens is not None:
-            self._opening = block
         for payload in data_payloads((block,)):
+            if not self._opening and dialect.count_tokens is not None:
+                self._opening = payload
             if identify is not None and self.answer_id is None:
                 self.answer_id = identify(payload)
             if has_content(payload):
@@ -91,15 +105,25 @@ class EventStream:
                 return
 
     def _cut(self, data: bytes) -> bytes:
-        held = self._held
-        joined = held + data if held else data
-        end = last_boundary(joined, max(0, len(held) - 3))
-        if len(joined) - end > MAX_HELD_BYTES:
+        """What is held and ``data``, up to the end of the last whole event; the rest is held."""
+        seam = self._tail + data
+        end = last_boundary(seam)
+        cut = end - len(self._tail) if end else 0
+        if len(data) - cut + (0 if end else self._held_bytes) > MAX_HELD_BYTES:
             self.split = True
-            self._held = b""
-            return joined
-        self._held = joined[end:]
-        return joined[:end]
+            end = cut = len(data)
+        if not end:
+            self._held.append(data)
+            self._held_bytes += len(data)
+            self._tail = seam[-_TAIL_BYTES:]
+            return b""
+        block, rest = data[:cut], data[cut:]
+        if self._held_bytes:
+            block = b"".join((*self._held, block))
+        self._held = [rest] if rest else []
+        self._held_bytes = len(rest)
+        self._tail = rest[-_TAIL_BYTES:]
+        return block
 
     def payloads(self) -> list[bytes]:
         """The ``data`` of the last few events forwarded, in order, without the terminator ``[DONE]``."""
@@ -108,12 +132,12 @@ class EventStream:
     def counting_payloads(self) -> tuple[bytes, ...]:
         """The ``data`` of the events that may count tokens: the last three, and the first where they count there."""
         last = self.payloads()[-3:]
-        return (*data_payloads((self._opening,))[:1], *last) if self._opening else tuple(last)
+        return (self._opening, *last) if self._opening else tuple(last)
 
     @property
     def terminated(self) -> bool:
         """Whether the stream has said that it is complete."""
-        payloads = data_payloads((*self._recent, self._held + b"\n\n"))
+        payloads = data_payloads((*self._recent, self.held + b"\n\n"))
         if _DONE in payloads:
             return True
         dialect = self._dialect
@@ -122,4 +146,4 @@ class EventStream:
     @property
     def held(self) -> bytes:
         """The beginning of an event whose end has not come."""
-        return self._held
+        return b"".join(self._held)
