@@ -6,14 +6,17 @@ import asyncio
 import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import openai
 import pytest
 import yaml
+from rich.console import Console
 
 from live_service import Live, eventually, live
+from slipstream.cli.status import fleet_report
 from slipstream.config import load
 from slipstream.service import running
 from tls_files import chain_and_key
@@ -132,6 +135,9 @@ async def test_a_bad_file_changes_nothing_and_says_why_where_people_look(tmp_pat
             assert re.fullmatch(
                 r".*fleet\.yaml:\d+: routing\.holdback: found 2; allowed: at most 1", "; ".join(last["sentences"])
             )
+            console = Console(record=True, file=StringIO(), width=200)
+            console.print(fleet_report(await fleet.admin("/fleet")))
+            assert f"so the one before goes on:\n  {last['sentences'][0]}" in console.export_text()
             async with fleet.session.get(fleet.service.admin_url + "/metrics") as response:
                 page = await response.text()
             assert 'slipstream_config_reloads_total{result="refused"} 1.0' in page

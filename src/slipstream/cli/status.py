@@ -56,6 +56,10 @@ def fleet_report(fleet: dict[str, Any]) -> RenderableType:
         parts.append(
             Text("every node's telemetry is stale at once: look at this gateway, not at the nodes", "bold red")
         )
+    last_reload = fleet.get("config", {}).get("last")
+    if last_reload is not None and last_reload["result"] == "refused":
+        parts.append(Text("the configuration could not be read again, so the one before goes on:", "bold red"))
+        parts += [Text(f"  {problem}", "red") for problem in last_reload["sentences"]]
     parts.append(node_table(fleet["nodes"]))
     parts += [Text(f"{node['name']}: {node['error']}", "red") for node in fleet["nodes"] if node["error"]]
     parts += [Text(f"override: {sentence(one)}", "yellow") for one in fleet.get("overrides", ())]
