@@ -61,6 +61,7 @@ async def test_a_keys_policy_decides_on_its_requests_and_on_no_others() -> None:
             assert await asked(fleet, "PEOPLE", service_tier="flex") == ("spec-0", "code", "speculative")
             assert await asked(fleet, "PINNED") == ("std-0", "code", "pinned")
             assert await asked(fleet, "TRUSTED", CODE, {"x-slipstream-class": "bulk"}) == ("std-0", "code", "bulk")
+            assert (await fleet.admin("/decisions"))["decisions"][0]["key_id"] == "trusted"
             assert {placement.shape.key_id for placement in fleet.placements()} == {
                 "plain",
                 "jobs",

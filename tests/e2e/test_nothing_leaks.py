@@ -167,6 +167,7 @@ async def test_no_prompt_and_no_key_is_where_it_does_not_belong(level: str, styl
     assert "team-a" in shown["access.jsonl"]
     assert "id-0" in shown["decisions.jsonl"]
     assert "id-0" in shown["/decisions?limit=1000"]
+    assert "key team-a" in " ".join(shown["explain id-0"].split())
     assert spec.prompts.total() + std.prompts.total() == 3
 
 

@@ -108,6 +108,7 @@ def decision_view(attempt: Placement | Refusal, now: float) -> Json:
         "model": shape.model,
         "category": shape.category,
         "class": shape.traffic_class,
+        "key_id": shape.key_id,
         "sequences": shape.sequences,
         "output_limit": shape.output_limit,
         "streamed": shape.streamed,

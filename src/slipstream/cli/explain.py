@@ -119,6 +119,8 @@ def _request(attempt: dict[str, Any]) -> str:
     ]
     if attempt["sequences"] > 1:
         parts.append(f"{attempt['sequences']} sequences")
+    if attempt["key_id"] is not None:
+        parts.append(f"key {attempt['key_id']}")
     return ", ".join(parts)
 
 
