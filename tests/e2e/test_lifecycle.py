@@ -151,7 +151,10 @@ async def test_a_second_signal_ends_it_at_once_and_a_reload_comes_too_late(tmp_p
                 await asking
 
 
-async def test_losing_its_terminal_stops_it_gently_where_sighup_alone_would_be_a_reload(tmp_path: Path) -> None:
+@pytest.mark.parametrize("prefix", [(), ("nohup",)])
+async def test_losing_its_terminal_stops_it_gently_where_sighup_alone_would_be_a_reload_unless_nohup_says_otherwise(
+    prefix: tuple[str, ...], tmp_path: Path
+) -> None:
     async with vllm_like() as node:
         path = tmp_path / "fleet.yaml"
         path.write_text(config(node.url))
@@ -162,6 +165,7 @@ async def test_losing_its_terminal_stops_it_gently_where_sighup_alone_would_be_a
             ioctl(its, termios.TIOCSCTTY, 0)
 
         process = await asyncio.create_subprocess_exec(
+            *prefix,
             *command("serve", "-c", str(path)),
             stdin=its,
             stdout=asyncio.subprocess.PIPE,
@@ -178,6 +182,11 @@ async def test_losing_its_terminal_stops_it_gently_where_sighup_alone_would_be_a
                 while b"config.reloaded" not in await process.stderr.readline():
                     pass
             os.close(ours)
+            if prefix:
+                async with asyncio.timeout(START_S):
+                    while b"config.reloaded" not in await process.stderr.readline():
+                        pass
+                process.terminate()
             status, errors = await result(process)
             assert (status, "Traceback" in errors, "stopping" in errors) == (0, False, True), errors
         finally:

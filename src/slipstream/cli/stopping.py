@@ -16,26 +16,26 @@ def stop_signals(reload: Callable[[], None] | None = None) -> Iterator[asyncio.E
     """An event that SIGINT (Ctrl-C), SIGTERM or SIGHUP (the terminal is gone) sets; a second one ends the process.
 
     With ``reload``, SIGHUP calls that: only where the command has lost the terminal that it had does it stop then, and
-    once it is to stop, SIGHUP does nothing. To be entered before the command says that it is ready: whoever reads that
-    may send a signal in the same moment.
+    once it is to stop, SIGHUP does nothing. A command that was started with nohup is not stopped by SIGHUP. To be
+    entered before the command says that it is ready: whoever reads that may send a signal in the same moment.
     """
     loop, told = asyncio.get_running_loop(), asyncio.Event()
-    had_terminal = _has_terminal()
+    tied_to_terminal = signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN and (reload is None or _has_terminal())
 
     def stop() -> None:
         told.set()
         leave()
 
     def hang_up() -> None:
-        if reload is None or (had_terminal and not _has_terminal()):
+        if tied_to_terminal and (reload is None or not _has_terminal()):
             stop()
-        else:
+        elif reload is not None:
             reload()
 
     def leave() -> None:
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             loop.remove_signal_handler(number)
-        if reload is not None:
+        if reload is not None or not tied_to_terminal:
             signal.signal(signal.SIGHUP, signal.SIG_IGN)
 
     for number in (signal.SIGINT, signal.SIGTERM):
