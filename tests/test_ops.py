@@ -20,6 +20,7 @@ from slipstream.core.request import Pool
 from slipstream.telemetry import FleetCollector, Instruments
 from slipstream.telemetry.instruments import REJECTIONS
 from slipstream.telemetry.metric import METRICS, Reading
+from slipstream.telemetry.reloads import RESULTS
 from slipstream.telemetry.sinks import LOGS
 
 ROOT = Path(__file__).parents[1]
@@ -37,6 +38,7 @@ VALUES: dict[str, set[str]] = {
     "ending": set(Ending),
     "error": set(REJECTIONS),
     "log": set(LOGS),
+    "result": set(RESULTS),
 }
 """The values that labels can have, where they are not names from a configuration."""
 

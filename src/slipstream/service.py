@@ -48,7 +48,7 @@ from slipstream.telemetry.fleet_readings import fleet_readings
 from slipstream.telemetry.instruments import Instruments
 from slipstream.telemetry.key_readings import key_readings
 from slipstream.telemetry.logs import configure_logs
-from slipstream.telemetry.metric import CONFIG_RELOADS, LOST_LINES, Reading
+from slipstream.telemetry.metric import CLIENT_CONNECTIONS, CONFIG_RELOADS, LOST_LINES, Reading
 from slipstream.telemetry.reloads import Reloads
 from slipstream.telemetry.routing_readings import routing_readings
 from slipstream.telemetry.sinks import Sinks
@@ -88,6 +88,7 @@ class Service:
             [
                 Reading(CONFIG_RELOADS, self.reloads.samples),
                 Reading(LOST_LINES, self.sinks.samples),
+                Reading(CLIENT_CONNECTIONS, lambda: {(): float(self.gateway.open_connections)}),
                 *routing_readings(
                     dispatcher,
                     self.instruments,

@@ -9,6 +9,7 @@ from slipstream.telemetry.measures import Kind
 
 __all__ = [
     "AFFINITY_REQUESTS",
+    "CLIENT_CONNECTIONS",
     "CONFIG_RELOADS",
     "INTENDED_REQUESTS",
     "KEY_IN_FLIGHT",
@@ -49,6 +50,8 @@ class Reading(NamedTuple):
 LOST_LINES = Metric(
     Kind.COUNTER, "lost_lines", "Lines that the disk was too slow or too full for, by what they were of.", ("log",)
 )
+
+CLIENT_CONNECTIONS = Metric(Kind.GAUGE, "client_connections", "Clients that are connected.")
 
 CONFIG_RELOADS = Metric(
     Kind.COUNTER, "config_reloads", "Times the configuration was read again, by how it went.", ("result",)
@@ -102,6 +105,7 @@ QUEUE_TIMEOUTS = Metric(
 
 METRICS: tuple[Metric, ...] = (
     LOST_LINES,
+    CLIENT_CONNECTIONS,
     CONFIG_RELOADS,
     KEY_REQUESTS,
     KEY_IN_FLIGHT,
