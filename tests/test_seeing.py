@@ -8,15 +8,16 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import pytest
 import yaml
 from aiohttp import web
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from live_service import Live, command, eventually, live
+from live_service import Live, command, eventually, eventually_async, live
 from slipstream.config import FleetConfig, load
 from slipstream.core.policy import Reason
-from slipstream.service import running
+from slipstream.service import Service, running
 from slipstream.telemetry.line_file import CanNotWrite
 from slipstream.telemetry.recording import read_recording
 from vllm_like_node import MODEL, Drafts, VllmLike, vllm_like
@@ -104,6 +105,53 @@ async def test_a_reload_moves_the_access_log_and_one_that_can_not_changes_nothin
             service.reload("a test")
             await eventually(old.exists)
         assert (len(lines(tmp_path / "rotated")), len(lines(new))) == (2, 1)
+
+
+async def test_metrics_gaps_series_are_there_from_the_start_and_gone_with_their_node(tmp_path: Path) -> None:
+    file = tmp_path / "fleet.yaml"
+    async with vllm_like(Drafts(10, 20)) as spec, vllm_like() as std:
+        whole = sections(spec, std)
+        file.write_text(yaml.safe_dump(whole))
+        async with running(load(file), file) as service, aiohttp.ClientSession() as session:
+            fresh = await metrics(service, session)
+            drawn = {name for name in NEEDED if f"\n{name}" not in fresh}
+            assert drawn == set(), "a dashboard would have gaps"
+            await service.ready(30)
+            assert 'node="std-0"' in await metrics(service, session)
+            file.write_text(yaml.safe_dump(whole | {"nodes": whole["nodes"][:1]}))
+            await eventually(lambda: service.reloads.counts["applied"] == 1)
+            await eventually_async(lambda: _gone("std-0", service, session))
+            assert 'node="spec-0"' in await metrics(service, session)
+
+
+NEEDED = [
+    "slipstream_requests_total",
+    "slipstream_request_endings_total",
+    "slipstream_rejected_requests_total",
+    "slipstream_ttft_seconds_bucket",
+    "slipstream_tpot_seconds_sum",
+    "slipstream_e2e_seconds_count",
+    "slipstream_output_tokens_total",
+    "slipstream_decision_seconds_bucket",
+    "slipstream_queue_requests",
+    "slipstream_lost_lines_total",
+    "slipstream_config_reloads_total",
+    "slipstream_client_connections",
+    "slipstream_fleet_blind",
+    "slipstream_node_healthy",
+    "slipstream_node_own_sequences",
+    "slipstream_node_circuit_state",
+]
+"""Counters and states that rates and alerts are made of: without traffic, and before any node has reported."""
+
+
+async def metrics(service: Service, session: aiohttp.ClientSession) -> str:
+    async with session.get(f"{service.admin_url}/metrics") as response:
+        return await response.text()
+
+
+async def _gone(node: str, service: Service, session: aiohttp.ClientSession) -> bool:
+    return f'"{node}"' not in await metrics(service, session)
 
 
 async def health(fleet: Live) -> None:
