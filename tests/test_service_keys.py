@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import openai
 import pytest
 
-from live_service import Live, live
-from slipstream.config import FleetConfig
+from live_service import Live, eventually_async, live
+from slipstream.config import FleetConfig, load
 from slipstream.core.keys import digest_of
 from slipstream.settings import settings_of
 from test_service import CHAT, CODE, config_of
@@ -107,3 +109,37 @@ async def test_a_changed_configuration_lets_in_other_keys_and_keeps_what_a_key_h
                 await asked(fleet, "ONCE")
             fleet.service.apply(settings_of(configured({"listen": "127.0.0.1:0"})))
             assert await asked(fleet, "ANYONE") == ("spec-0", "code", "speculative")
+
+
+async def test_a_changed_file_of_keys_is_taken_in_and_a_bad_one_is_not(tmp_path: Path) -> None:
+    async with vllm_like(Drafts(20, 60)) as spec, vllm_like() as std:
+        list_of_keys, fleet_file = tmp_path / "keys.yaml", tmp_path / "fleet.yaml"
+
+        def write(*names: str) -> None:
+            list_of_keys.write_text(json.dumps({"keys": keys(**{name: {} for name in names})["keys"]}))
+
+        nodes = [{"name": "spec-0", "url": spec.url, "pool": "speculative"}]
+        nodes.append({"name": "std-0", "url": std.url, "pool": "standard"})
+        free = {"listen": "127.0.0.1:0"}
+        fleet_file.write_text(json.dumps({"gateway": free | {"keys_file": "keys.yaml"}, "admin": free, "nodes": nodes}))
+        write("first")
+        async with live(load(fleet_file), path=fleet_file) as fleet:
+
+            async def status(key: str) -> int:
+                url, headers = f"{fleet.base_url}/models", {"authorization": f"Bearer {key}"}
+                async with fleet.session.get(url, headers=headers) as response:
+                    return response.status
+
+            async def second_is_let_in() -> bool:
+                return await status("SECOND") == 200
+
+            async def a_bad_file_was_told() -> bool:
+                return "keys.yaml" in str((await fleet.admin("/fleet"))["config"])
+
+            assert [await status("FIRST"), await status("SECOND")] == [200, 401]
+            write("second")
+            await eventually_async(second_is_let_in)
+            assert await status("FIRST") == 401
+            list_of_keys.write_text('{"keys": [{"id": "first"}]}')
+            await eventually_async(a_bad_file_was_told)
+            assert [await status("FIRST"), await status("SECOND"), await status("")] == [401, 200, 401]
