@@ -142,7 +142,7 @@ class Recorder:
             history.method,
             history.path[:PATH_CHARACTERS],
             None if shape is None else _shape(shape),
-            tuple(_attempt(attempt, received_at) for attempt in history.attempts),
+            tuple([_attempt(attempt, received_at) for attempt in history.attempts]),
             history.status,
             history.error,
         )
@@ -192,9 +192,20 @@ def _shape(shape: RequestShape) -> RecordedShape:
 
 
 def _attempt(attempt: Attempt, received_at: float) -> RecordedAttempt:
+    """The values by position: keywords would cost as much as everything else."""
     placement = attempt.placement
     decision, outcome = placement.decision, placement.outcome
-    place = (
+    ending = status = prompt_tokens = output_tokens = drafted = accepted = verify_steps = None
+    ttft_s = tpot_s = e2e_s = None
+    if outcome is not None:
+        ending, status = outcome.ending, outcome.status
+        prompt_tokens, output_tokens = outcome.prompt_tokens, outcome.output_tokens
+        latency, sample = outcome.latency, outcome.sample
+        if sample is not None:
+            drafted, accepted, verify_steps = sample.drafted, sample.accepted, sample.verify_steps
+        if latency is not None:
+            ttft_s, tpot_s, e2e_s = latency.ttft_s, latency.tpot_s, latency.e2e_s
+    return RecordedAttempt(
         _microseconds(decision.at - received_at),
         decision.node,
         decision.pool,
@@ -204,22 +215,16 @@ def _attempt(attempt: Attempt, received_at: float) -> RecordedAttempt:
         attempt.occupancy,
         attempt.ceiling,
         attempt.limit,
-    )
-    if outcome is None:
-        return RecordedAttempt(*place)
-    latency, sample = outcome.latency, outcome.sample
-    return RecordedAttempt(
-        *place,
-        outcome.ending,
-        outcome.status,
-        outcome.prompt_tokens,
-        outcome.output_tokens,
-        None if sample is None else sample.drafted,
-        None if sample is None else sample.accepted,
-        None if sample is None else sample.verify_steps,
-        None if latency is None else milliseconds(latency.ttft_s),
-        None if latency is None else milliseconds(latency.tpot_s),
-        None if latency is None else milliseconds(latency.e2e_s),
+        ending,
+        status,
+        prompt_tokens,
+        output_tokens,
+        drafted,
+        accepted,
+        verify_steps,
+        milliseconds(ttft_s),
+        milliseconds(tpot_s),
+        milliseconds(e2e_s),
     )
 
 
