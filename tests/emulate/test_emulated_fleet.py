@@ -106,6 +106,29 @@ async def test_a_client_that_leaves_is_seen_at_the_node() -> None:
         await live_fleet.drained()
 
 
+async def test_a_node_that_still_works_for_clients_that_left_has_their_sequences_on_its_books() -> None:
+    async with fleet("sglang") as (live_fleet, spec, _):
+        await fault(spec, "stall", after_events=2, requests=None)
+        await fault(spec, "slow_drain", seconds=0.5)  # SGLang may take 2.5
+        streams = [
+            await live_fleet.client.chat.completions.create(
+                model="emulated", messages=[{"role": "user", "content": CODE}], stream=True
+            )
+            for _ in range(8)
+        ]
+        for stream in streams:
+            await anext(aiter(stream))
+        await asyncio.gather(*(stream.close() for stream in streams))
+        node = live_fleet.node("spec-0")
+        await eventually(lambda: all(placement.outcome for placement in live_fleet.placements()))
+        assert node.own >= spec.engine.running
+        await live_fleet.drained()
+        assert spec.engine.running == 0
+        await clear_faults(spec)
+        await chat(live_fleet, CODE)
+        assert live_fleet.placements()[-1].decision.reason is Reason.SPECULATIVE
+
+
 async def test_a_node_that_dies_before_the_first_byte_is_not_noticed() -> None:
     async with fleet("vllm") as (live_fleet, spec, std):
         await fault(spec, "die")
