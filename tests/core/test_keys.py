@@ -132,3 +132,12 @@ def test_in_flight_is_what_the_leases_hold_whatever_the_order(steps: list[tuple[
                 if step == "end twice":
                     lease.end()
         assert used.usage.in_flight == sum(count for _, count in held) <= 12
+
+
+def test_a_request_that_is_over_is_not_widened_by_a_reader_that_comes_too_late() -> None:
+    used = key(max_in_flight=2)
+    lease = used.admit(0.0)
+    lease.end()
+    lease.widen(2)
+    lease.widen(9)
+    assert used.usage.in_flight == 0
