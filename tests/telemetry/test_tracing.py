@@ -191,3 +191,16 @@ async def test_every_attempt_is_an_event() -> None:
         ("slipstream.attempt", "std-0", "completed"),
     ]
     assert span.events[1].time_unix_nano == pytest.approx(1_790_000_000.25 * 1e9, abs=1000)
+
+
+async def test_a_request_that_is_no_generation_is_named_by_its_method() -> None:
+    async with collector() as received:
+        tracer = tracer_to(received.url)
+        trace = tracer.begin(b"", 0.0)
+        assert trace is not None
+        trace.end(history(attempt(None), path="/v1/rerank"))
+        await closed(tracer)
+    (span,) = received.spans
+    assert span.name == "POST"
+    assert "gen_ai.operation.name" not in values(span.attributes)
+    assert "slipstream.ending" not in values(span.attributes)
