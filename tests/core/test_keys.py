@@ -69,6 +69,7 @@ def test_a_clock_that_stands_still_or_steps_back_gives_no_tokens() -> None:
     usage = KeyUsage()
     assert usage.take(1, 50.0) == 0.0
     assert usage.take(1, 40.0) == pytest.approx(60.0)
+    assert usage.take(1, 80.0) == pytest.approx(30.0)
 
 
 def test_no_more_sequences_at_once_than_the_limit_and_a_refusal_takes_no_token() -> None:

@@ -62,8 +62,12 @@ class KeyUsage:
         and over any ``t`` seconds at most ``per_minute * (1 + t / 60)``.
         """
         rate = per_minute / 60.0
-        tokens = min(self._tokens + max(0.0, now - self._at) * rate, float(per_minute))
-        self._at = now
+        passed = now - self._at
+        if passed > 0.0:  # a request that has waited behind another is older than those that came after it
+            self._at = now
+        else:
+            passed = 0.0
+        tokens = min(self._tokens + passed * rate, float(per_minute))
         if tokens < 1.0 - _ROUNDING:
             self._tokens = tokens
             return (1.0 - tokens) / rate
