@@ -283,7 +283,7 @@ class ClientConnection:
             self.abort()
         elif self.work is not None:
             self.work.expire(now)
-        elif not self._busy:
+        elif not self._busy and not self._ready:  # else it waits for us, or reads what it was sent
             self._expire_request(now)
 
     def _expire_request(self, now: float) -> None:
@@ -442,7 +442,7 @@ class ClientConnection:
             self._expecting = False
             self._since = self._handler.now()
             self._transport.write(_CONTINUE)
-        if (ready or self._busy) and self._enough_waits():
+        if (ready or (self._in_body and self._busy)) and self._enough_waits():
             if not self._reading_paused and not self._transport.is_closing():
                 self._reading_paused = True
                 self._transport.pause_reading()
