@@ -7,12 +7,13 @@ COMPILED := build/compiled
 
 MINUTES ?= 10
 
-.PHONY: help demo check test format bench fuzz clean
+.PHONY: help demo check test format bench fuzz endurance clean
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make demo    install into $(VENV), start an embedded fleet and show what routing by speculation does"
 	@echo "make test    format, lint, types, layers, tests with coverage: all that CI runs"
+	@echo "make endurance  long runs: clients that leave, many streams, nodes in trouble"
 	@echo "make bench   measure the hot paths (see docs/explanation/performance.md)"
 	@echo "make fuzz    send the wire mutated bytes for MINUTES=$(MINUTES) and keep what behaved in a new way"
 	@echo "make format  apply the formatter and the safe lint fixes"
@@ -58,6 +59,12 @@ bench: $(COMPILED)/.built
 
 fuzz: $(STAMP)
 	PYTHONPATH=tests $(BIN)/python tests/fuzz_wire.py --minutes $(MINUTES)
+
+# About half an hour: clients that leave, two thousand streams, nodes in trouble.
+endurance: $(COMPILED)/.built
+	PYTHONPATH=$(COMPILED) $(BIN)/python -m benchmarks.endurance aborts
+	PYTHONPATH=$(COMPILED) $(BIN)/python -m benchmarks.endurance streams
+	PYTHONPATH=$(COMPILED) $(BIN)/python -m benchmarks.endurance chaos
 
 clean:
 	rm -rf $(VENV) build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage .coverage.*
