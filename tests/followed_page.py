@@ -24,7 +24,7 @@ __all__ = ["Reader", "reader"]
 GATEWAY, ADMIN = "http://127.0.0.1:8080", "http://127.0.0.1:8081"
 TIMEOUT_S = 60.0
 SLIPSTREAM = f"""#!/bin/sh
-case "$1" in status|explain) set -- "$@" --url "$ADMIN" ;; esac
+case "$1" in status|explain|override) set -- "$@" --url "$ADMIN" ;; esac
 exec '{sys.executable}' -m slipstream "$@"
 """
 CURL = """#!/bin/sh

@@ -14,7 +14,7 @@ import yaml
 from documents import PAGES, ROOT, Command, SavedFile, Script, anchors, fences, links, mentions, steps
 from followed_page import reader
 from slipstream.cli.reference import commands
-from slipstream.cli.tables import candidate_table, category_table, node_table
+from slipstream.cli.tables import candidate_table, category_table, node_table, occupancy_table
 from slipstream.core.policy import Reason
 
 DOCS = ROOT / "docs"
@@ -42,7 +42,7 @@ RUN_ELSEWHERE = {
 NOT_INSTALLED = ("vllm serve ", "llama-server ", "python -m sglang.launch_server ", "trtllm-serve ")
 """Engines that these tests do without; llama-server's flags are compared with llama.cpp's own list."""
 
-STARTED_BEFORE = {"choose-a-ceiling.md"}
+STARTED_BEFORE = {"change-a-running-fleet.md", "choose-a-ceiling.md"}
 """Pages for people who have a fleet running."""
 
 EXPLAINED = {
@@ -52,7 +52,7 @@ EXPLAINED = {
 }
 """The reasons that pages give before they ask for them."""
 
-TABLES = (node_table, category_table, candidate_table)
+TABLES = (node_table, category_table, candidate_table, occupancy_table)
 
 curl = shutil.which("curl")
 
@@ -159,7 +159,7 @@ def test_the_smallest_file_of_the_readme_is_the_smallest_example() -> None:
 
 
 def test_tables_that_pages_show_have_the_columns_that_are_printed() -> None:
-    printed = {" ".join(str(column.header) for column in table([]).columns).strip() for table in TABLES}
+    printed = {" ".join(column.header for column in table([]).columns).strip() for table in TABLES}
     firsts = tuple(f"{header.split()[0]} {header.split()[1]}" for header in printed)
     shown = {
         " ".join(line.split())
@@ -175,10 +175,10 @@ def test_reasons_are_counted_in_pages_as_they_are_in_tables() -> None:
     requests = {"by_pool": {"standard": 3}, "by_reason": {"saturated": 3}}
     unknown = dict.fromkeys(("alpha", "tau", "tokens_per_step", "drafted", "accepted"))
     row = category_table([{"name": "code", "evidence_requests": 0, "requests": requests, **unknown}])
-    (cell,) = row.columns[-1].cells
+    ((cells, _),) = row.rows
     texts = [text for page in PAGES for language, _, text in fences(page) if language == "text"]
     written = {found for text in texts for found in re.findall(rf"\b(?:{'|'.join(Reason)})(\W)\d", text)}
-    assert written == {str(cell).removeprefix("saturated").removesuffix("3")}
+    assert written == {str(cells[-1]).removeprefix("saturated").removesuffix("3")}
 
 
 def test_flags_of_llama_server_are_known_to_llama_cpp() -> None:

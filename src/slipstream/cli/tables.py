@@ -76,23 +76,23 @@ class FittingTable:
 
     def __init__(self, title: str, *columns: _Column) -> None:
         self._title = title
-        self._columns = columns
-        self._rows: list[tuple[tuple[RenderableType, ...], str | None]] = []
+        self.columns = columns
+        self.rows: list[tuple[tuple[RenderableType, ...], str | None]] = []
 
     def add_row(self, *cells: RenderableType, style: str | None = None) -> None:
         """One cell a column, in their order."""
-        self._rows.append((cells, style))
+        self.rows.append((cells, style))
 
     @property
     def row_count(self) -> int:
         """How many rows it has."""
-        return len(self._rows)
+        return len(self.rows)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         wide = options.update(width=10_000)
-        sizes = [self._size(console, wide, place) for place in range(len(self._columns))]
-        shown = list(range(len(self._columns)))
-        by_rank = sorted((place for place in shown if self._columns[place].rank), key=lambda at: self._columns[at].rank)
+        sizes = [self._size(console, wide, place) for place in range(len(self.columns))]
+        shown = list(range(len(self.columns)))
+        by_rank = sorted((place for place in shown if self.columns[place].rank), key=lambda at: self.columns[at].rank)
         while by_rank and sum(sizes[place].minimum + 1 for place in shown) > options.max_width:
             shown.remove(by_rank.pop())
         room = options.max_width - sum(sizes[place].minimum + 1 for place in shown)
@@ -102,14 +102,14 @@ class FittingTable:
             widths[place] = sizes[place].minimum + more
             room -= more
         yield self._table(shown, widths)
-        hidden = [column.header for place, column in enumerate(self._columns) if place not in shown and column.header]
+        hidden = [column.header for place, column in enumerate(self.columns) if place not in shown and column.header]
         if hidden:
             yield Text(f"left out, for want of room: {', '.join(hidden)}", "dim")
 
     def _size(self, console: Console, wide: ConsoleOptions, place: int) -> Measurement:
         """The narrowest that a column can be (whole cells, or whole words where it gives) and the widest it need be."""
-        column = self._columns[place]
-        sizes = [Measurement.get(console, wide, cells[place]) for cells, _ in self._rows]
+        column = self.columns[place]
+        sizes = [Measurement.get(console, wide, cells[place]) for cells, _ in self.rows]
         widest = max((size.maximum for size in sizes), default=0)
         least = max((size.minimum for size in sizes), default=0) if column.gives else widest
         return Measurement(max(least, len(column.header)), max(widest, len(column.header)))
@@ -124,7 +124,7 @@ class FittingTable:
             padding=(0, 1, 0, 0),
         )
         for place in shown:
-            column = self._columns[place]
+            column = self.columns[place]
             table.add_column(
                 column.header,
                 justify="right" if column.right else "left",
@@ -132,7 +132,7 @@ class FittingTable:
                 overflow="fold" if column.gives else "crop",
                 width=widths[place],
             )
-        for cells, style in self._rows:
+        for cells, style in self.rows:
             table.add_row(*(cells[place] for place in shown), style=style)
         return table
 
