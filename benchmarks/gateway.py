@@ -38,7 +38,13 @@ class OneNode:
         self.decision = Decision(self.node.name, Pool.STANDARD, Reason.NO_SPECULATOR, 0, 0.5, 0.0)
 
     def place(
-        self, shape: RequestShape, request_id: str, now: float, avoid: Collection[str] = (), may_wait: bool = False
+        self,
+        shape: RequestShape,
+        request_id: str,
+        now: float,
+        avoid: Collection[str] = (),
+        may_wait: bool = False,
+        before: int = 0,
     ) -> Placement:
         return Placement(request_id, shape, self.decision, self.state, 1)
 

@@ -50,7 +50,13 @@ class Books:
     decisions: int = 0
 
     def place(
-        self, shape: RequestShape, request_id: str, now: float, avoid: Collection[str] = (), may_wait: bool = False
+        self,
+        shape: RequestShape,
+        request_id: str,
+        now: float,
+        avoid: Collection[str] = (),
+        may_wait: bool = False,
+        before: int = 0,
     ) -> Placement:
         if self.error is not None:
             raise self.error

@@ -151,3 +151,4 @@ async def test_a_request_that_the_node_refused_waits_and_is_tried_again_after_it
             await fleet.drained()
             endings = [str(one.outcome.ending) for one in fleet.placements() if one.outcome is not None]
             assert endings == ["full", "full", "completed"]
+            assert [one.attempt for one in fleet.placements()] == [1, 2, 3]

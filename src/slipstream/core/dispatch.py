@@ -145,8 +145,10 @@ class Dispatcher:
         now: float,
         avoid: Collection[str] = frozenset(),
         may_wait: bool = False,  # noqa: FBT001, FBT002 - called per request
+        before: int = 0,
     ) -> Placement:
-        """Choose a node that is not in ``avoid`` and book the request on it.
+        """Choose a node that is not in ``avoid`` and book the request on it. ``before``: its earlier attempts, of which
+        ``avoid`` says nothing any more.
 
         Raises ``UnknownModel``, ``ResponseNotFound``, ``AllFull`` or ``NothingUsable``, which is remembered; but not
         ``AllFull`` of a request that ``may_wait`` and will be placed again. Whoever places a request settles it,
@@ -164,10 +166,10 @@ class Dispatcher:
                 decision = self._follow(shape.previous_response, shape.sequences, draw, now, avoid)
         except (UnknownModel, ResponseNotFound, AllFull, NothingUsable) as error:
             if not (may_wait and isinstance(error, AllFull)):
-                self._refused(shape, request_id, len(avoid) + 1, error, draw, now)
+                self._refused(shape, request_id, before + len(avoid) + 1, error, draw, now)
             raise
         state = fleet.admit(decision.node, shape.sequences, shape.category, now)
-        placement = Placement(request_id, shape, decision, state, len(avoid) + 1)
+        placement = Placement(request_id, shape, decision, state, before + len(avoid) + 1)
         self.requests[shape.category, decision.pool, decision.reason] += 1
         if decision.intended is not None:
             self.intended[shape.category, decision.intended.pool, decision.intended.reason] += 1

@@ -50,6 +50,7 @@ class Exchange:
     __slots__ = (
         "_active_at",
         "_avoid",
+        "_before",
         "_connecting",
         "_connection",
         "_dialect",
@@ -99,6 +100,7 @@ class Exchange:
         self._retries_left = limits.retries
         self._active_at = 0.0
         self._unsent = 0
+        self._before = 0  # attempts before it last waited
         self._ticket: Ticket[Waiter] | None = None
         self._waiting_since: float | None = None
 
@@ -138,6 +140,7 @@ class Exchange:
         self._ticket = self._waiting.join(self, shape, now, self._waiting_since)
         if self._ticket is None:
             return False
+        self._before += len(self._avoid)
         self._avoid = frozenset()
         self._retries_left = self._limits.retries
         return True
@@ -164,7 +167,9 @@ class Exchange:
         now = ports.clock()
         started = time.perf_counter()
         try:
-            placement = ports.dispatcher.place(self._shape, self._request.request_id, now, self._avoid, may_wait)
+            placement = ports.dispatcher.place(
+                self._shape, self._request.request_id, now, self._avoid, may_wait, self._before
+            )
         except SlipstreamError as error:
             ports.observer.decided(time.perf_counter() - started)
             return error

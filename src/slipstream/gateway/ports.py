@@ -41,8 +41,10 @@ class Dispatcher(Protocol):
         now: float,
         avoid: Collection[str] = (),
         may_wait: bool = False,  # noqa: FBT001, FBT002 - called per request
+        before: int = 0,
     ) -> Placement:
         """Book the request on a node not named in ``avoid``; one that ``may_wait`` will be placed again after AllFull.
+        ``before`` counts its attempts before it last waited.
 
         Raises UnknownModel, ResponseNotFound, AllFull or NothingUsable.
         """
