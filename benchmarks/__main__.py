@@ -5,12 +5,13 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 
-from benchmarks import acceptance, category, decision, emulate, keys, polling, ruler, telemetry
+from benchmarks import acceptance, body, category, decision, emulate, keys, polling, ruler, telemetry
 
 BENCHMARKS: dict[str, Callable[[], None]] = {
     "decision": decision.main,
     "acceptance": acceptance.main,
     "category": category.main,
+    "body": body.main,
     "keys": keys.main,
     "telemetry": telemetry.main,
     "polling": polling.main,
