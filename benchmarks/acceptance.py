@@ -38,13 +38,17 @@ def main() -> None:
     book = AcceptanceBook(AcceptancePrior())
 
     def credit(i: int) -> None:
-        book.credit("model", speculator, categories[i & 7], f"node-{i & 3}", samples[i % 997], i * 0.01)
+        book.credit("model", speculator, categories[i & 7], f"node-{i & 3}", samples[i % 997], i * 0.01, 1 + i % 16)
+
+    def timed(i: int) -> None:
+        book.timed(f"node-{i & 3}", 1 + i % 16, 0.02 + 1e-5 * (i % 997), i * 0.01)
 
     credited = nanoseconds_per_call(credit)
     looked_up = nanoseconds_per_call(lambda i: book.estimate("model", speculator, categories[i & 7]))
     nothing = nanoseconds_per_call(lambda i: categories[i & 7])
     print(f"estimate {looked_up - nothing:8.0f} ns")
     print(f"credit   {credited - nothing:8.0f} ns")
+    print(f"timed    {nanoseconds_per_call(timed) - nothing:8.0f} ns")
 
 
 if __name__ == "__main__":
