@@ -90,6 +90,31 @@ def test_a_report_asked_for_after_that_confirms_and_an_earlier_one_does_not() ->
     assert state_of(dispatcher).own == 0
 
 
+def test_what_outlasts_the_abort_lag_is_foreign_from_then_on() -> None:
+    dispatcher = lagging(speculative("s", ceiling=2))
+    for request in "ab":
+        dispatcher.settle(dispatcher.place(shape(), request, 0.1), GONE, 0.2)
+    dispatcher.report("s", 0.45, 0.5, report(running=1))  # one has stopped, the other goes on
+    state = state_of(dispatcher)
+    assert (state.own, state.foreign) == (1, 0)
+    dispatcher.fleet.expire(0.7)
+    assert (state.own, state.foreign, state.occupancy) == (0, 1, 1)
+    events = state.saturation_events
+    for asked_at in (0.9, 1.0, 1.1):
+        assert state.occupancy == 1
+        dispatcher.report("s", asked_at, asked_at + 0.01, report(running=0))
+    dispatcher.report("s", 1.2, 1.21, report(running=0))
+    assert (state.occupancy, state.saturation_events) == (0, events)
+
+
+def test_what_no_later_report_has_shown_is_over_with_the_abort_lag() -> None:
+    dispatcher = lagging(speculative("s"))
+    dispatcher.settle(dispatcher.place(shape(), "r", 0.1), GONE, 0.2)
+    dispatcher.report("s", 0.25, 0.3, report(running=1))  # may be from before it left
+    dispatcher.fleet.expire(0.7)
+    assert state_of(dispatcher).occupancy == 0
+
+
 def test_a_full_node_is_open_again_with_them() -> None:
     dispatcher = lagging(speculative("s", ceiling=1))
     dispatcher.settle(dispatcher.place(shape(), "r", 0.1), GONE, 0.2)

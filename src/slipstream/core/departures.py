@@ -10,11 +10,12 @@ __all__ = ["Departure", "Departures"]
 class Departure:
     """Sequences that stay booked for a while after their client left.
 
-    ``left_at``: when it did. ``due``: when the engine has stopped at the latest. ``admitted``: how many sequences had
-    ever been booked on the node when it left.
+    ``left_at``: when it did. ``due``: when the engine should have stopped at the latest. ``admitted``: how many
+    sequences had ever been booked on the node when it left. ``outlasting``: the last report that could have confirmed
+    it did not.
     """
 
-    __slots__ = ("admitted", "category", "due", "left_at", "sequences")
+    __slots__ = ("admitted", "category", "due", "left_at", "outlasting", "sequences")
 
     def __init__(self, sequences: int, category: str, left_at: float, due: float, admitted: int) -> None:
         self.sequences = sequences
@@ -22,6 +23,7 @@ class Departure:
         self.left_at = left_at
         self.due = due
         self.admitted = admitted
+        self.outlasting = False
 
 
 class Departures:
@@ -70,6 +72,8 @@ class Departures:
             if oldest.left_at > seen_at or surely_seen + self.sequences - oldest.sequences < reported:
                 break
             taken.append(self._take())
+        for departure in self._waiting:
+            departure.outlasting = departure.left_at <= seen_at
         return taken
 
     def _take(self) -> Departure:

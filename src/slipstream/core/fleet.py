@@ -337,9 +337,20 @@ class Fleet:
     def _expire_departures(self, now: float) -> None:
         for node in list(self._departing):
             for gone in node.departures.take_due(now):
+                if gone.outlasting and self._nodes.get(node.name) is node:
+                    self._disown(node, gone.sequences)
                 self.release(node, gone.sequences, gone.category, now)
             if not node.departures.sequences:
                 del self._departing[node]
+
+    def _disown(self, node: NodeState, sequences: int) -> None:
+        """What an engine goes on with for a client that left, beyond its abort lag, is to us as others' sequences are.
+
+        The next report will show it so; until then nothing may take its place.
+        """
+        self._journal.record(node.name, node.facts())
+        node.foreign_reports.report(node.foreign + sequences, 0)
+        node.foreign = node.foreign_reports.sequences
 
     # The past
 
