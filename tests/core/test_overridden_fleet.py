@@ -92,10 +92,10 @@ def test_a_drained_node_that_is_also_to_leave_is_not_resumed_with_the_override(d
     assert state(dispatcher, "s") == "ready"
 
 
-def test_all_drained_is_said_to_be_out_of_reach(dispatcher: Dispatcher) -> None:
+def test_all_drained_is_said_to_be_drained(dispatcher: Dispatcher) -> None:
     for name in ("s", "t"):
         dispatcher.override(Override(OverrideKind.DRAIN, name), 0.1)
-    with pytest.raises(NothingUsable):
+    with pytest.raises(NothingUsable, match="is being drained"):
         dispatcher.place(shape("code"), "r", 0.2)
 
 

@@ -151,9 +151,12 @@ def nobody_serves(model: str, unheard: int) -> UnknownModel | NothingUsable:
 def nothing_left(groups: tuple[ReplicaGroup, ...], model: str) -> AllFull | NothingUsable:
     """The error for a request that no node can take: full is worth another try soon, unreachable is not."""
     nodes = sum(len(group.members) for group in groups)
-    out = sum(group.closed[Reason.UNHEALTHY] + group.closed[Reason.DRAINING] for group in groups)
+    draining = sum(group.closed[Reason.DRAINING] for group in groups)
+    out = draining + sum(group.closed[Reason.UNHEALTHY] for group in groups)
     if out < nodes:
         return AllFull(f"every node that serves {model!r} is at its limit; try again shortly", retry_after_s=1)
+    if draining == nodes:
+        return NothingUsable(f"every node that serves {model!r} is being drained and takes nothing new", retry_after_s=5)
     if nodes == 1:
         return NothingUsable(f"the only node that serves {model!r} can not be reached", retry_after_s=5)
     return NothingUsable(f"none of the {nodes} nodes that serve {model!r} can be reached", retry_after_s=5)
