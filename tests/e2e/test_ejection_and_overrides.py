@@ -13,6 +13,7 @@ from live_service import COMMAND_ENVIRONMENT, Live, command, eventually, eventua
 from scripted_node import Call, answer
 from slipstream.config import FleetConfig
 from slipstream.core.request import Pool
+from slipstream.settings import settings_of
 from vllm_like_node import MODEL, Drafts, VllmLike, vllm_like
 
 CODE = "Write a Python function that reverses a string and returns it."
@@ -161,6 +162,26 @@ async def test_one_switch_turns_speculation_off_and_on_again() -> None:
         assert (await run(fleet, "override", "speculation", "on"))[0] == 0
         assert await ask(fleet) == ("spec", "speculative")
         assert {pool for _, pool, _ in fleet.service.dispatcher.requests} == {Pool.STANDARD, Pool.SPECULATIVE}
+
+
+async def test_overrides_outlast_a_reload_and_hold_for_nodes_that_it_adds() -> None:
+    async with vllm_like(Drafts(16, 48)) as spec, vllm_like(Drafts(16, 48)) as late, vllm_like() as std:
+        nodes = {"spec": (spec.url, "speculative"), "std": (std.url, "standard")}
+        async with live(config_of(**nodes)) as fleet:
+            assert (await run(fleet, "override", "ceiling", "3", "--pool", "speculative"))[0] == 0
+            assert (await run(fleet, "override", "drain", "spec"))[0] == 0
+            config = config_of(**nodes, late=(late.url, "speculative"))
+            pools = config.pools.model_copy(
+                update={"speculative": config.pools.speculative.model_copy(update={"ceiling": 20})}
+            )
+            fleet.service.apply(settings_of(config.model_copy(update={"pools": pools})))
+            await eventually(lambda: fleet.node("late").usable)
+            assert [fleet.node(name).ceiling for name in ("spec", "late")] == [3, 3]
+            assert fleet.node("spec").state == "draining"
+            assert await ask(fleet) == ("late", "speculative")
+            assert (await run(fleet, "override", "clear", "--all"))[0] == 0
+            assert [fleet.node(name).ceiling for name in ("spec", "late")] == [20, 20]
+            assert fleet.node("spec").state == "ready"
 
 
 async def test_acceptance_by_occupancy_is_seen_through_the_service() -> None:

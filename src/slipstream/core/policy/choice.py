@@ -156,7 +156,7 @@ def nothing_left(groups: tuple[ReplicaGroup, ...], model: str) -> AllFull | Noth
     if out < nodes:
         return AllFull(f"every node that serves {model!r} is at its limit; try again shortly", retry_after_s=1)
     if draining == nodes:
-        return NothingUsable(f"every node that serves {model!r} is being drained and takes nothing new", retry_after_s=5)
+        return NothingUsable(f"every node that serves {model!r} is being drained", retry_after_s=5)
     if nodes == 1:
         return NothingUsable(f"the only node that serves {model!r} can not be reached", retry_after_s=5)
     return NothingUsable(f"none of the {nodes} nodes that serve {model!r} can be reached", retry_after_s=5)
