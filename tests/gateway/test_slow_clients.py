@@ -129,6 +129,13 @@ async def test_large_requests_pipelined_behind_a_slow_one_are_left_in_the_kernel
         assert [(await client.response()).status for _ in range(12)] == [200] * 12
 
 
+async def test_a_client_that_was_refused_and_stays_is_dropped() -> None:
+    async with rig() as gateway, Client.to(gateway) as client:
+        client.send(b"nonsense\r\n\r\n")
+        assert (await client.response()).status == 400
+        await eventually(lambda: gateway.gateway.open_connections == 0)
+
+
 class Sink:
     """A transport that keeps nothing."""
 

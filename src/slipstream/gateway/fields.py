@@ -49,20 +49,18 @@ ABSENT: Final = Raw(b"")
 """What a ``Raw`` field is that the body does not have: always this one object, quicker to see than a length is."""
 
 _SPACE: Final = b" \t\r\n"
-_EMPTY: Final = frozenset({b"null", b"{}", b"[]", b'""', b"0", b"0.0", b"false"})
+_EMPTY: Final = frozenset({b"", b"null", b"{}", b"[]", b'""', b"0", b"0.0", b"false"})
 _LONGEST_EMPTY: Final = 64
 """Bytes, space between brackets included, from which a value is not looked at to find that it is empty."""
 
 
 def is_given(value: Raw) -> bool:
     """Whether a field is there and not null."""
-    return value is not ABSENT and bytes(memoryview(value)[:5]) != b"null"
+    return bytes(memoryview(value)[:5]) not in (b"", b"null")
 
 
 def has_effect(value: Raw) -> bool:
     """Whether a field is there and neither empty nor zero."""
-    if value is ABSENT:
-        return False
     view = memoryview(value)
     return len(view) > _LONGEST_EMPTY or bytes(view).translate(None, _SPACE) not in _EMPTY
 
