@@ -656,7 +656,6 @@ async def test_bytes_nobody_asked_for_end_an_idle_connection() -> None:
         (Limits(first_byte_streamed_s=0.1), stall(), True),
         (Limits(first_byte_unstreamed_s=0.1), stall(), False),
         (Limits(idle_s=0.1), stall(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{"), False),
-        (Limits(idle_s=0.1), stall(b"HTTP/1.1 503 X\r\nContent-Length: 100\r\n\r\n{"), False),
     ],
 )
 async def test_a_silent_node_is_a_504_and_is_left(limits: Limits, behaviour: Behaviour, streamed: bool) -> None:

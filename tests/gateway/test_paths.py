@@ -289,3 +289,17 @@ async def test_an_answer_that_has_no_body_is_not_waited_for_whatever_its_head_sa
             client.post()
             assert (await client.response()).body == b"[1]"
         assert [outcome.ending for outcome in gateway.books.outcomes] == [Ending.COMPLETED] * 2
+
+
+async def test_a_refusal_that_is_never_whole_is_one_all_the_same() -> None:
+    refusing = stall(b"HTTP/1.1 503 X\r\nContent-Length: 10\r\n\r\nabc")
+    async with (
+        scripted_node(refusing) as full,
+        scripted_node(answer(body=b"[1]")) as other,
+        rig(full.url, other.url, limits=Limits(idle_s=0.3)) as gateway,
+        Client.to(gateway) as client,
+    ):
+        client.post()
+        assert (await client.response()).body == b"[1]"
+        await eventually(lambda: full.calls[0].gone.is_set())
+        assert [outcome.ending for outcome in gateway.books.outcomes] == [Ending.FULL, Ending.COMPLETED]

@@ -1,4 +1,4 @@
-"""Whatever nodes and clients do, every placement is settled exactly once and nothing is left open."""
+"""Whatever nodes and clients do, every placement is settled exactly once, nothing stays open, and who stays is told."""
 
 from __future__ import annotations
 
@@ -26,6 +26,18 @@ from slipstream.gateway.limits import Limits
 
 TOKEN = b'data: {"choices":[{"delta":{"content":"a"}}]}\n\n'
 DONE = b"data: [DONE]\n\n"
+MESSAGE = (
+    b'data: {"type":"message_start","message":{"usage":{"input_tokens":3}}}\n\n',
+    b'data: {"type":"content_block_delta","delta":{"text":"a"}}\n\n',
+    b'data: {"type":"message_stop"}\n\n',
+)
+RESPONSE = (
+    b'data: {"type":"response.created","response":{"id":"resp_1"}}\n\n',
+    b'data: {"type":"response.output_text.delta","delta":"a"}\n\n',
+    b'data: {"type":"response.completed","response":{"id":"resp_1"}}\n\n',
+)
+PATHS = ("/v1/chat/completions", "/v1/messages", "/v1/responses", "/v1/embeddings", "/v1/other")
+ENDS = (b"[DONE]", b"message_stop", b"response.completed", b"error")
 
 BEHAVIOURS: tuple[Behaviour, ...] = (
     answer(),
@@ -41,6 +53,16 @@ BEHAVIOURS: tuple[Behaviour, ...] = (
     die_after(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nabc"),
     die_after(b"HTTP/1.1 429 X\r\nContent-Length: 10\r\n\r\nabc"),
     die_after(b"garbage\r\n\r\n"),
+    stream(MESSAGE),
+    stream(MESSAGE[:2]),
+    stream(RESPONSE),
+    die_after(STREAM_HEAD, *map(chunked, RESPONSE[:2])),
+    answer(body=b'{"id":"resp_2","usage":{"input_tokens":3,"output_tokens":2}}'),
+    answer(204, b"", "X-Length-Is: said\r\n"),
+    raw(b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 X\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"),
+    raw(b"HTTP/1.1 302 X\r\nLocation: /x\r\nContent-Length: 0\r\n\r\n"),
+    stall(b"HTTP/1.1 200 OK\r\nX-Begun: "),
+    stall(b"HTTP/1.1 429 X\r\nContent-Length: 10\r\n\r\nabc"),
     stall(),
     stall(STREAM_HEAD + chunked(TOKEN)),
     close(),
@@ -50,8 +72,9 @@ BEHAVIOURS: tuple[Behaviour, ...] = (
 
 async def one_client(rig: Rig, chance: random.Random) -> None:
     async with Client.to(rig) as client:
+        path = chance.choice(PATHS)
         for _ in range(chance.randrange(1, 4)):
-            client.post(stream=chance.random() < 0.5)
+            client.post(path, stream=chance.random() < 0.5)
         fate = chance.randrange(4)
         if fate == 0:  # leaves at once, perhaps roughly
             if chance.random() < 0.5:
@@ -59,7 +82,11 @@ async def one_client(rig: Rig, chance: random.Random) -> None:
         elif fate == 1:  # leaves when something has come
             await client.response(head_only=True)
         else:  # stays to the end of one answer
-            await client.response()
+            response = await client.response()
+            assert response.complete
+            events = response.headers.get("content-type", "").startswith("text/event-stream")
+            if events and path in PATHS[:3]:
+                assert any(end in response.body.rpartition(b"\n\ndata:")[2] for end in ENDS)
 
 
 @pytest.mark.parametrize("seed", range(8))

@@ -417,10 +417,12 @@ class Exchange:
         if moving:
             self._active_at = now
         elif now - self._active_at >= limit:
-            self._refusal = None
             self._drop_upstream()
-            name = placement.node.name
-            self._break_off(Ending.TIMED_OUT, UpstreamTimeout(f"Node '{name}' sent nothing for {limit:g} seconds."))
+            if self._refusal is not None:
+                self._refused(self._refusal)
+                return
+            sentence = f"Node '{placement.node.name}' sent nothing for {limit:g} seconds."
+            self._break_off(Ending.TIMED_OUT, UpstreamTimeout(sentence))
 
     def _drop_upstream(self) -> None:
         connection, self._connection = self._connection, None
