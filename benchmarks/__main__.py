@@ -5,10 +5,11 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 
-from benchmarks import acceptance, body, category, decision, emulate, keys, polling, ruler, telemetry
+from benchmarks import acceptance, affinity, body, category, decision, emulate, keys, polling, ruler, telemetry
 
 BENCHMARKS: dict[str, Callable[[], None]] = {
     "decision": decision.main,
+    "affinity": affinity.main,
     "acceptance": acceptance.main,
     "category": category.main,
     "body": body.main,
