@@ -239,3 +239,34 @@ async def test_what_a_node_sends_behind_its_answer_is_nobodys(data: bytes) -> No
             client.post()
             assert (await client.response()).body == b"1"
         assert [call.connection for call in node.calls] == [1, 2]
+
+
+ANSWER_CHUNKED = ANSWER + b"Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n"
+
+
+@pytest.mark.parametrize(
+    "rest",
+    [
+        b"xyz\r\n",
+        b"-1\r\n",
+        b"0x2\r\n{}\r\n0\r\n\r\n",
+        b"2 \r\n{}\r\n0\r\n\r\n",
+        b"2\n{}\r\n0\r\n\r\n",
+        b"1\r\n{}\r\n0\r\n\r\n",
+        b"10000000000000000\r\n",
+        b"0\r\nContent-Length: 5\r\n\r\n",
+        b"0\r\nA: b\n\r\n",
+    ],
+)
+async def test_an_answer_whose_chunks_become_doubtful_ends_visibly_short_and_its_connection_serves_no_more(
+    rest: bytes,
+) -> None:
+    async with scripted_node(raw(ANSWER_CHUNKED, rest), answer(body=b"1")) as node, rig(node.url) as gateway:
+        async with Client.to(gateway) as client:
+            client.post()
+            assert not (await client.response()).complete
+        async with Client.to(gateway) as client:
+            client.post()
+            assert (await client.response()).body == b"1"
+        assert [call.connection for call in node.calls] == [1, 2]
+        assert [outcome.ending for outcome in gateway.books.outcomes] == [Ending.UPSTREAM_LOST, Ending.COMPLETED]
