@@ -37,6 +37,8 @@ class Books:
 
     nodes: list[NodeSpec]
     error: SlipstreamError | None = None
+    after: list[SlipstreamError | None] = field(default_factory=list)
+    """What ``error`` becomes each time that it was raised; where this is empty, it stays."""
     open: list[Placement] = field(default_factory=list)
     placed: list[Placement] = field(default_factory=list)
     settled: list[tuple[Placement, Outcome]] = field(default_factory=list)
@@ -59,7 +61,8 @@ class Books:
         before: int = 0,
     ) -> Placement:
         if self.error is not None:
-            raise self.error
+            error, self.error = self.error, self.after.pop(0) if self.after else self.error
+            raise error
         for node in self.nodes:
             if node.name not in avoid:
                 decision = Decision(node.name, node.pool, Reason.NO_SPECULATOR, 0, 0.5, now)

@@ -48,6 +48,7 @@ async def test_what_can_no_longer_be_served_at_all_does_not_wait_on() -> None:
             await eventually(lambda: gateway.gateway.queue_lengths[INTERACTIVE] == 1)
             gateway.books.error = NothingUsable("No node is up.")
             assert (await client.response()).status == 503
+        assert gateway.books.waits == []
 
 
 async def test_a_refusal_is_passed_on_in_the_nodes_own_words_when_the_time_is_up() -> None:
@@ -83,3 +84,17 @@ async def test_a_reload_changes_how_many_may_wait() -> None:
             await eventually(lambda: gateway.gateway.queue_lengths[INTERACTIVE] == 1)
             gateway.books.error = None
             assert (await client.response()).status == 200
+
+
+async def test_a_waiting_request_that_fails_is_not_tried_again_by_its_clients_next_one() -> None:
+    """The next pipelined request is handled within the answer to the first, when that one hardly has left the queue."""
+    async with scripted_node(answer(body=OK)) as node, rig(node.url, queue_size=4) as gateway:
+        books = gateway.books
+        books.error = FULL
+        async with Client.to(gateway) as client:
+            client.post()
+            client.post()
+            await eventually(lambda: gateway.gateway.queue_lengths[INTERACTIVE] == 1)
+            books.error, books.after = NothingUsable("No node is up."), [None]
+            assert [(await client.response()).status for _ in range(2)] == [503, 200]
+        assert (len(books.placed), len(node.calls)) == (1, 1)

@@ -38,7 +38,7 @@ class Someone:
         self.room = room
         self.name = name
 
-    def resume(self) -> bool:
+    def resume(self) -> bool | None:
         self.room.tried.append(self.name)
         if self.room.places == 0:
             return False
@@ -51,6 +51,12 @@ class Someone:
 
     def fail(self, error: SlipstreamError) -> None:
         self.room.failed.append((self.name, error))
+
+
+class Hopeless(Someone):
+    def resume(self) -> bool | None:
+        self.room.tried.append(self.name)
+        return None
 
 
 def waiting_in(room: Room, size: int = 8) -> Waiting:
@@ -131,6 +137,38 @@ async def test_each_model_has_its_own_turn_and_a_bound_request_holds_up_nobody()
     await asyncio.sleep(0)
     assert sorted(room.tried) == ["bound", "one", "two"]
     waiting.close()
+
+
+async def test_a_newcomer_is_tried_after_those_who_wait_before_it() -> None:
+    room = Room()
+    waiting = waiting_in(room)
+    join(waiting, room, "job", BULK)
+    room.places = 1
+    waiting.go_first(RequestShape("m", "chat", INTERACTIVE))
+    assert room.tried == []
+    join(waiting, room, "a")
+    waiting.go_first(RequestShape("m", "chat", INTERACTIVE))
+    assert (room.placed, room.tried) == (["a"], ["a"])
+    room.places = 1
+    waiting.go_first(RequestShape("other", "chat", BULK))
+    waiting.go_first(RequestShape("m", "chat", BULK, previous_response="resp_1"))
+    assert room.placed == ["a"]
+    waiting.go_first(RequestShape("m", "chat", BULK))
+    assert room.placed == ["a", "job"]
+    waiting.close()
+
+
+async def test_who_ended_otherwise_makes_way_and_was_not_served() -> None:
+    room = Room()
+    waiting = waiting_in(room)
+    wanted = RequestShape("m", "chat")
+    assert waiting.join(Hopeless(room, "hopeless"), wanted, room.now, None)
+    join(waiting, room, "a")
+    room.places = 1
+    waiting.freed()
+    await asyncio.sleep(0)
+    assert room.tried == ["hopeless", "a"]
+    assert room.waits == [(INTERACTIVE, 0.0, True)]
 
 
 async def test_without_a_place_in_the_queue_nobody_waits() -> None:

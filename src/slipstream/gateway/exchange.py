@@ -112,6 +112,7 @@ class Exchange:
             self._shape = shape
             if self._request.account is not None:
                 self._request.account.read(shape)
+            self._waiting.go_first(shape)
             self._place()
 
     def fail(self, error: SlipstreamError) -> None:
@@ -145,14 +146,17 @@ class Exchange:
         self._retries_left = self._limits.retries
         return True
 
-    def resume(self) -> bool:
-        """It is this request's turn to be placed; ``False``: there is still no room."""
+    def resume(self) -> bool | None:
+        """It is this request's turn to be placed; ``False``: there is still no room, ``None``: there never will be."""
         error = self._try(may_wait=True)
         if isinstance(error, AllFull):
             return False
-        if error is not None:
-            self.fail(error)
-        return True
+        if error is None:
+            return True
+        assert self._ticket is not None
+        self._waiting.leave(self._ticket)  # first: the client's next request may be handled within the answer
+        self.fail(error)
+        return None
 
     def give_up(self) -> None:
         """It has waited as long as it may: a last try."""

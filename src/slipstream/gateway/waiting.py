@@ -20,8 +20,8 @@ those who have waited long enough."""
 class Waiter(Protocol):
     """A request that waits."""
 
-    def resume(self) -> bool:
-        """Try to go on; ``False`` when there is still no room."""
+    def resume(self) -> bool | None:
+        """Try to go on; ``False`` when there is still no room, ``None`` when it ended otherwise."""
 
     def give_up(self) -> None:
         """It has waited as long as it may: a last try, or an answer that says no."""
@@ -75,6 +75,11 @@ class Waiting:
             self._beat = asyncio.get_running_loop().call_later(_BEAT_S, self._on_beat)
         return ticket
 
+    def go_first(self, shape: RequestShape) -> None:
+        """A request has arrived: whoever waits before it gets the first try at what room there may be."""
+        if self._queue.count and shape.previous_response is None:
+            self._serve_lane(shape.model, ahead_of=shape.traffic_class)
+
     def leave(self, ticket: Ticket[Waiter]) -> None:
         """The request's client is gone."""
         self._queue.leave(ticket)
@@ -103,13 +108,20 @@ class Waiting:
         self._beat = asyncio.get_running_loop().call_later(_BEAT_S, self._on_beat) if more else None
 
     def _serve(self) -> None:
-        """In each lane try who is next, and whoever follows only if that went on."""
         self._serving = None
+        for lane in self._queue.lanes():
+            self._serve_lane(lane, ahead_of=TrafficClass.BULK)
+
+    def _serve_lane(self, lane: str, *, ahead_of: TrafficClass) -> None:
+        """Try who is next, if that is before a newcomer of this class, and whoever follows only if that went on."""
         queue = self._queue
-        for lane in queue.lanes():
-            for _ in range(queue.count):
-                ticket = queue.head(lane)
-                if ticket is None or not ticket.owner.resume():
-                    break
-                queue.leave(ticket)
+        for _ in range(queue.count):
+            ticket = queue.head(lane)
+            if ticket is None or (ticket.traffic_class is TrafficClass.BULK and ahead_of is TrafficClass.INTERACTIVE):
+                return
+            went_on = ticket.owner.resume()
+            if went_on is False:
+                return
+            queue.leave(ticket)
+            if went_on:
                 self._observer.waited(ticket.traffic_class, self._clock() - ticket.since, served=True)
