@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import random
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -152,3 +153,23 @@ async def test_a_request_that_the_node_refused_waits_and_is_tried_again_after_it
             endings = [str(one.outcome.ending) for one in fleet.placements() if one.outcome is not None]
             assert endings == ["full", "full", "completed"]
             assert [one.attempt for one in fleet.placements()] == [1, 2, 3]
+
+
+async def test_however_clients_come_and_go_nobody_is_forgotten_and_nothing_is_left() -> None:
+    chance = random.Random(7)
+    async with vllm_like() as node, live(config_of(node, size=40)) as fleet:
+        tasks: list[asyncio.Task[Any]] = []
+        for number in range(200):
+            tasks.append(ask(fleet, f"r{number}", chance.choice(["flex", "default"])))
+            if chance.random() < 0.3:
+                chance.choice(tasks).cancel()
+            if chance.random() < 0.5:
+                await asyncio.sleep(0)
+        ends = await asyncio.gather(*tasks, return_exceptions=True)
+        kinds = {type(end) for end in ends if isinstance(end, BaseException)}
+        assert kinds <= {openai.RateLimitError, asyncio.CancelledError}
+        answered = sum(not isinstance(end, BaseException) for end in ends)
+        assert answered > 0
+        assert waiting(fleet) == {INTERACTIVE: 0, BULK: 0}
+        assert node.peak == 1
+        await fleet.drained()
