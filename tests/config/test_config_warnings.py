@@ -44,6 +44,20 @@ def test_a_fleet_with_one_pool_is_told_what_comes_of_it(node: str, more: str, wa
 
 
 @pytest.mark.parametrize(
+    ("routing", "idle"),
+    [
+        ("mode: observe", ()),
+        ("mode: observe, holdback: 0.05", ("holdback",)),
+        ("mode: observe, holdback: 0.05, pins: {code: standard}", ("holdback", "pins")),
+        ("mode: steer, holdback: 0.05, pins: {code: standard}", ()),
+    ],
+)
+def test_what_does_nothing_while_routing_only_observes_is_told(routing: str, idle: tuple[str, ...]) -> None:
+    told = warned(SPECULATIVE, STANDARD, more=f"routing: {{{routing}}}")
+    assert told == tuple(f"routing.{key} does nothing while routing.mode is observe" for key in idle)
+
+
+@pytest.mark.parametrize(
     ("node", "more", "ceiling"),
     [
         (limited(4), "", 8),

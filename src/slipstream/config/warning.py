@@ -14,7 +14,13 @@ GUESSABLE_BELOW = 32
 
 def warnings(config: FleetConfig) -> tuple[str, ...]:
     """A sentence for everything that can be used and probably is a mistake; empty when there is nothing."""
-    return (*_one_sided(config), *_unreachable_ceilings(config), *_open_to_others(config), *_guessable(config))
+    return (
+        *_one_sided(config),
+        *_unreachable_ceilings(config),
+        *_open_to_others(config),
+        *_guessable(config),
+        *_idle_keys(config),
+    )
 
 
 def _one_sided(config: FleetConfig) -> list[str]:
@@ -27,6 +33,15 @@ def _one_sided(config: FleetConfig) -> list[str]:
         outcome = "speculate all the same" if config.routing.fallback else "are refused"
         return [f"no node is in the standard pool, so requests for which speculation does not pay {outcome}"]
     return []
+
+
+def _idle_keys(config: FleetConfig) -> list[str]:
+    """What is set under routing and does nothing while routing only observes."""
+    routing = config.routing
+    if routing.mode != "observe":
+        return []
+    idle = [key for key, given in (("holdback", routing.holdback), ("pins", routing.pins)) if given]
+    return [f"routing.{key} does nothing while routing.mode is observe" for key in idle]
 
 
 def _unreachable_ceilings(config: FleetConfig) -> list[str]:
