@@ -111,7 +111,7 @@ class RequestHead:
             if lower in REQUEST_ALLOWED or lower.startswith(REQUEST_ALLOWED_PREFIX):
                 lines.append(b"%b: %b\r\n" % (lower, value))
                 if lower == b"x-session-id":
-                    self.session = value or None
+                    self.session = value.rstrip(b" \t") or None
             elif lower == b"host":
                 self.hosts += 1
             elif lower == b"content-length":
