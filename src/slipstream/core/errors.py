@@ -13,6 +13,9 @@ SlipstreamError
 │   ├── ResponseNotFound        the response referred to is not known, or its node is out
 │   ├── WrongMethod             the endpoint exists, with another method
 │   ├── BodyTooLarge            over the configured limit
+│   ├── HeadersTooLarge         likewise, with trailers and chunk extensions
+│   ├── MalformedRequest        not HTTP/1.1, or HTTP/1.1 that two could read differently
+│   ├── RequestTimedOut         it began to come, and did not come whole in time
 │   ├── Unauthenticated         no API key where one is needed, or one that is not known
 │   └── KeyLimitReached         a limit of the request's own API key (429)
 │       ├── TooManyInFlight     too many sequences at once
@@ -21,6 +24,7 @@ SlipstreamError
     ├── AllFull                 every usable node is at its limit
     ├── NothingUsable           no node is up
     ├── OutOfDescriptors        this gateway can open no further connection
+    ├── TooManyConnections      as many clients are connected as may be
     ├── UpstreamFailed          the chosen node, and every retry, failed before the first byte
     └── UpstreamTimeout         the node accepted the request and did not answer in time
 """
@@ -37,15 +41,19 @@ __all__ = [
     "EngineError",
     "EngineGarbage",
     "EngineUnreachable",
+    "HeadersTooLarge",
     "InvalidBody",
     "InvalidField",
     "KeyLimitReached",
+    "MalformedRequest",
     "NothingUsable",
     "OutOfDescriptors",
     "PlacementError",
     "RequestError",
+    "RequestTimedOut",
     "ResponseNotFound",
     "SlipstreamError",
+    "TooManyConnections",
     "TooManyInFlight",
     "TooManyRequests",
     "Unauthenticated",
@@ -145,6 +153,18 @@ class BodyTooLarge(RequestError):
     """The body is over the configured limit."""
 
 
+class HeadersTooLarge(RequestError):
+    """The request's line and headers, or its trailers and chunk extensions, are over the configured limit."""
+
+
+class MalformedRequest(RequestError):
+    """The bytes are not an HTTP/1.1 request. The connection is closed after the answer, as after the next one."""
+
+
+class RequestTimedOut(RequestError):
+    """The request began to come and did not come whole in time."""
+
+
 class Unauthenticated(RequestError):
     """The request has no API key where one is needed, or one that is not known."""
 
@@ -186,6 +206,10 @@ class NothingUsable(PlacementError):
 
 class OutOfDescriptors(PlacementError):
     """This gateway may open no further connection: the operating system's limit on its file descriptors is reached."""
+
+
+class TooManyConnections(PlacementError):
+    """As many clients are connected as the configuration or the system's descriptors allow."""
 
 
 class UpstreamFailed(PlacementError):

@@ -15,7 +15,6 @@ from slipstream.core.errors import (
     Unauthenticated,
     WrongMethod,
 )
-from slipstream.gateway.wire_errors import HeadersTooLarge, MalformedRequest, RequestTimedOut, TooManyConnections
 
 __all__ = ["ROWS", "Row", "problem_body", "problem_headers", "row_of"]
 
@@ -33,15 +32,15 @@ _INVALID: Final = "invalid_request_error"
 ROWS: Final[dict[type[SlipstreamError], Row]] = {
     errors.InvalidBody: Row(400, _INVALID, "invalid_body"),
     errors.InvalidField: Row(400, _INVALID, "invalid_field"),
-    MalformedRequest: Row(400, _INVALID, "malformed_request"),
+    errors.MalformedRequest: Row(400, _INVALID, "malformed_request"),
     errors.Unauthenticated: Row(401, _INVALID, "invalid_api_key"),
     errors.UnknownModel: Row(404, _INVALID, "model_not_found"),
     errors.ResponseNotFound: Row(404, _INVALID, "response_not_found"),
     errors.UnknownPath: Row(404, _INVALID, "unknown_path"),
     errors.WrongMethod: Row(405, _INVALID, "method_not_allowed"),
-    RequestTimedOut: Row(408, _INVALID, "request_timeout"),
+    errors.RequestTimedOut: Row(408, _INVALID, "request_timeout"),
     errors.BodyTooLarge: Row(413, _INVALID, "body_too_large"),
-    HeadersTooLarge: Row(431, _INVALID, "headers_too_large"),
+    errors.HeadersTooLarge: Row(431, _INVALID, "headers_too_large"),
     errors.TooManyInFlight: Row(429, "rate_limit_error", "key_in_flight_limit"),
     errors.TooManyRequests: Row(429, "rate_limit_error", "key_rate_limit"),
     errors.AllFull: Row(429, "rate_limit_error", "all_full"),
@@ -50,7 +49,7 @@ ROWS: Final[dict[type[SlipstreamError], Row]] = {
     errors.EngineGarbage: Row(502, "server_error", "engine_garbage"),
     errors.UpstreamFailed: Row(502, "server_error", "upstream_failed"),
     errors.NothingUsable: Row(503, "server_error", "nothing_usable"),
-    TooManyConnections: Row(503, "server_error", "too_many_connections"),
+    errors.TooManyConnections: Row(503, "server_error", "too_many_connections"),
     errors.OutOfDescriptors: Row(503, "server_error", "out_of_descriptors"),
     errors.UpstreamTimeout: Row(504, "server_error", "upstream_timeout"),
 }

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, Final, cast
 from urllib.parse import unquote
 
-from slipstream.core.errors import NothingUsable, SlipstreamError
+from slipstream.core.errors import NothingUsable, SlipstreamError, TooManyConnections
 from slipstream.core.keys import Lease
 from slipstream.core.request import RequestShape, TrafficClass
 from slipstream.core.request_queue import RequestQueue
@@ -28,7 +28,6 @@ from slipstream.gateway.tls import Certificate
 from slipstream.gateway.upstream import Upstreams
 from slipstream.gateway.waiting import Waiter, Waiting
 from slipstream.gateway.wire import ClientConnection, Handler, Request
-from slipstream.gateway.wire_errors import TooManyConnections
 
 __all__ = ["Gateway"]
 

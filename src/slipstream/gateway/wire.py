@@ -12,13 +12,12 @@ from typing import Any, Final, Protocol
 
 import httptools
 
-from slipstream.core.errors import BodyTooLarge, SlipstreamError
+from slipstream.core.errors import BodyTooLarge, HeadersTooLarge, MalformedRequest, RequestTimedOut, SlipstreamError
 from slipstream.core.keys import Lease
 from slipstream.gateway.account import Account
 from slipstream.gateway.headers import Headers, RequestHead
 from slipstream.gateway.limits import Limits
 from slipstream.gateway.repetition import RepeatedHead, head_to_repeat
-from slipstream.gateway.wire_errors import HeadersTooLarge, MalformedRequest, RequestTimedOut
 
 __all__ = ["ClientConnection", "Handler", "Request", "Work"]
 
