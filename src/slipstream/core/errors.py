@@ -158,7 +158,7 @@ class HeadersTooLarge(RequestError):
 
 
 class MalformedRequest(RequestError):
-    """The bytes are not an HTTP/1.1 request. The connection is closed after the answer, as after the next one."""
+    """The bytes are not an HTTP/1.1 request, or one that two readers could read differently."""
 
 
 class RequestTimedOut(RequestError):
