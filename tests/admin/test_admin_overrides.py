@@ -12,10 +12,12 @@ from structlog.testing import capture_logs
 
 from fleets import dispatcher_of, fleet_of, shape, speculative, standard
 from slipstream.admin import Admin, serve_admin
+from slipstream.admin.overrides import Known, read_override
 from slipstream.core.dispatch import Dispatcher
 from slipstream.core.latency import Latency
 from slipstream.core.outcome import Ending, Outcome
 from slipstream.core.overrides import OverrideKind, Overrides
+from slipstream.core.request import Pool
 from slipstream.telemetry import FleetCollector, Instruments
 from slipstream.telemetry.events import log_override
 from slipstream.telemetry.fleet_readings import fleet_readings
@@ -233,3 +235,15 @@ async def test_acceptance_and_time_per_token_are_told_by_occupancy(rig: Rig) -> 
     assert 'slipstream_occupancy_requests_total{occupancy="3-4",pool="speculative"} 1.0' in page
     assert 'slipstream_occupancy_requests_total{occupancy="65+",pool="standard"} 0.0' in page
     assert 'slipstream_occupancy_tpot_seconds{occupancy="1",pool="speculative"}' in page
+
+
+def test_without_keys_there_is_none_to_pin() -> None:
+    body = b'{"kind": "pin_key", "subject": "team", "value": "standard"}'
+    with pytest.raises(ValueError, match="the id of a configured key: there is none"):
+        read_override(body, Known(("code",), (), {}), 0.0)
+
+
+def test_of_many_nodes_some_are_named() -> None:
+    nodes = dict.fromkeys((f"n{n}" for n in range(1_000)), Pool.STANDARD)
+    with pytest.raises(ValueError, match=r"n0, n1, .*, n9 and 990 more$"):
+        read_override(b'{"kind": "drain", "subject": "x"}', Known((), (), nodes), 0.0)

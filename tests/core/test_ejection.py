@@ -168,3 +168,14 @@ def test_every_change_of_a_circuit_is_told() -> None:
     fail(dispatcher, "a", 0.1)
     dispatcher.settle(place(dispatcher, 1.2, "a"), WORKED, 1.3)
     assert heard == [("a", CircuitState.OPEN), ("a", CircuitState.HALF_OPEN), ("a", CircuitState.CLOSED)]
+
+
+def test_a_trial_that_was_overtaken_by_the_nodes_restart_is_an_ordinary_request() -> None:
+    dispatcher = two_standard()
+    fail(dispatcher, "a", 0.1)
+    trial = place(dispatcher, 1.2, "a")
+    for now in (1.3, 1.4):
+        dispatcher.report_failed("a", now, EngineUnreachable("refused"))
+    dispatcher.report("a", 1.5, 1.5, report(speculating=None))
+    dispatcher.settle(trial, FAILED, 1.6)
+    assert state_of(dispatcher, "a").state == "ready"

@@ -116,8 +116,7 @@ class Circuit:
 
     def close(self, now: float) -> None:
         """The node works again."""
-        if self.state is not CircuitState.CLOSED:
-            self._closed_at = now
+        self._closed_at = now
         self.state = CircuitState.CLOSED
         self.trial = None
         self._forget()
@@ -126,8 +125,6 @@ class Circuit:
         """The trial ended."""
         answer = verdict(outcome)
         self.trial = None
-        if self.state is not CircuitState.HALF_OPEN:
-            return  # it was closed meanwhile, by the node's restart
         if answer:
             self.close(now)
         elif answer is False or outcome.ending is Ending.TIMED_OUT:

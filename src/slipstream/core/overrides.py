@@ -89,10 +89,6 @@ class Overrides:
     def __len__(self) -> int:
         return len(self._in_force)
 
-    def get(self, kind: OverrideKind, subject: str) -> Override | None:
-        """The override of this kind on this subject; ``None`` when there is none."""
-        return self._in_force.get((kind, subject))
-
     def set(self, override: Override, now: float) -> None:
         """Put an override in force, in place of an earlier one of its kind on its subject."""
         self._end(override.kind, override.subject, now, Change.REPLACED)

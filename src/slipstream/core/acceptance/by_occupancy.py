@@ -161,12 +161,13 @@ def _figures(place: int, bucket: _Bucket) -> OccupancyFigures:
 
 def _median(times: dict[int, float]) -> float | None:
     """From the middle of the weights, at its place inside its bin."""
-    half = 0.5 * sum(times.values())
-    if not half > 0.0:
+    left = 0.5 * sum(times.values())
+    if not left > 0.0:
         return None
-    below = 0.0
+    at = 0.0
     for place, weight in sorted(times.items()):
-        if below + weight >= half:
-            return _LEAST_S * exp((place + (half - below) / weight) * _BIN)
-        below += weight
-    return None
+        at = place + min(left / weight, 1.0)
+        left -= weight
+        if left <= 0.0:
+            break
+    return _LEAST_S * exp(at * _BIN)
