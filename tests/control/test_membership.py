@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from fleets import MODEL, dispatcher_of, fleet_of, report, shape
 from gateway_rig import eventually
-from slipstream.control.membership import Membership
+from slipstream.control.membership import HAND_OVER_S, Membership
 from slipstream.control.poller import Timing
 from slipstream.control.supervisor import Supervisor
 from slipstream.core.dispatch import Dispatcher, Placement
@@ -43,20 +43,25 @@ def node(name: str, host: str = "", pool: Pool = Pool.STANDARD, limit: int | Non
 
 
 class Fleet:
-    """A dispatcher whose nodes a membership keeps; time stands still."""
+    """A dispatcher whose nodes a membership keeps; time stands still unless ``now`` is moved."""
 
     def __init__(self) -> None:
         self.dispatcher: Dispatcher = dispatcher_of(fleet_of())
         self.supervisor = Supervisor(self.dispatcher, lambda _node: Silent(), Timing(), clock=lambda: 0.0, sleep=soon)
         self.forgotten: list[str] = []
+        self.now = 0.0
         self.membership = Membership(
-            self.dispatcher, self.supervisor, clock=lambda: 0.0, forgotten=self.forgotten.append, sleep=soon
+            self.dispatcher, self.supervisor, clock=lambda: self.now, forgotten=self.forgotten.append, sleep=soon
         )
 
     def set(self, *specs: NodeSpec) -> None:
         self.membership.set(specs)
         for one in specs:
-            self.dispatcher.report(one.name, 0.0, 0.0, report())
+            self.report(one.name)
+        self.membership.look()
+
+    def report(self, name: str) -> None:
+        self.dispatcher.report(name, 0.0, 0.0, report())
 
     def states(self) -> dict[str, str]:
         return {one.name: one.state for one in self.dispatcher.fleet.nodes()}
@@ -106,6 +111,46 @@ async def test_an_idle_node_that_is_removed_is_gone_at_once_and_one_with_request
         await eventually(lambda: left in fleet.forgotten)
         assert fleet.states() == {"b": "full"}
         assert fleet.supervisor.pollers.keys() == {"b"}
+
+
+async def test_nodes_that_are_all_replaced_serve_until_those_that_come_have_reported() -> None:
+    async with fleet_that_changes() as fleet:
+        fleet.set(node("a"), node("b"))
+        fleet.membership.set([node("c")])
+        assert fleet.membership.leaving == {"a", "b"}
+        running = fleet.place()
+        assert running.node.name in {"a", "b"}
+        fleet.report("c")
+        await eventually(lambda: fleet.states() == {running.node.name: "draining", "c": "ready"})
+        fleet.dispatcher.settle(running, DONE, 0.0)
+        await eventually(lambda: fleet.states() == {"c": "ready"})
+
+
+async def test_nodes_that_come_and_never_report_are_waited_for_no_longer_than_said() -> None:
+    async with fleet_that_changes() as fleet:
+        fleet.set(node("a"))
+        fleet.membership.set([node("b")])
+        assert fleet.place().node.name == "a"
+        fleet.now = HAND_OVER_S
+        await eventually(lambda: fleet.states()["a"] == "draining")
+
+
+async def test_a_node_that_leaves_drains_at_once_where_another_that_stays_serves_its_models() -> None:
+    async with fleet_that_changes() as fleet:
+        fleet.set(node("a"), node("b"))
+        running = [fleet.place(), fleet.place()]
+        assert {placed.node.name for placed in running} == {"a", "b"}
+        fleet.membership.set([node("b"), node("c")])
+        assert fleet.states()["a"] == "draining"
+
+
+async def test_a_node_that_returns_before_it_drains_has_never_drained() -> None:
+    async with fleet_that_changes() as fleet:
+        fleet.set(node("a"))
+        fleet.membership.set([node("b")])
+        fleet.membership.set([node("a")])
+        assert fleet.states() == {"a": "ready"}
+        assert (fleet.forgotten, fleet.membership.leaving) == (["b"], frozenset())
 
 
 async def test_a_node_that_returns_while_it_drains_goes_on() -> None:

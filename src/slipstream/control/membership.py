@@ -16,6 +16,9 @@ __all__ = ["Membership"]
 LOOK_AFTER_S = 0.1
 """How long after its last request a node that leaves is forgotten, at most."""
 
+HAND_OVER_S = 5.0
+"""How long a node that leaves takes requests, at most, while the nodes that came with its leaving have not reported."""
+
 log = structlog.get_logger(__name__)
 
 
@@ -23,7 +26,8 @@ class Membership:
     """Adds, changes and removes nodes while requests run.
 
     A node that leaves drains: it gets no new request, its running ones end, and then it is forgotten, of which
-    ``forgotten`` is told. One that stays under its name but is another (its url, pool or engine changed) is replaced at
+    ``forgotten`` is told. Where the nodes that serve its models came with the same change, it drains once they have
+    reported, since nobody would serve its requests until then. One that stays under its name but is another (its url, pool or engine changed) is replaced at
     once; what runs on the old one ends there. All methods belong to the thread of the event loop.
     """
 
@@ -42,6 +46,9 @@ class Membership:
         self._forgotten = forgotten
         self._sleep = sleep
         self._leaving: set[str] = set()
+        self._draining: set[str] = set()
+        self._newcomers: set[str] = set()
+        self._newcomers_due = 0.0
         self._some_leave = asyncio.Event()
 
     @property
@@ -54,6 +61,8 @@ class Membership:
         done.
         """
         wanted = {spec.name: spec for spec in specs}
+        self._newcomers.clear()
+        self._newcomers_due = self._clock() + HAND_OVER_S
         for node in tuple(self._dispatcher.fleet.nodes()):
             spec = wanted.pop(node.name, None)
             if spec is None:
@@ -63,15 +72,21 @@ class Membership:
         for spec in wanted.values():
             self._dispatcher.add(spec, self._clock())
             self._supervisor.add(spec)
+            self._newcomers.add(spec.name)
             log.info("node.added", node=spec.name, url=spec.url, pool=spec.pool)
-        self._forget_drained()
+        self.look()
 
     async def run(self) -> None:
-        """Forget nodes once they have drained, until cancelled."""
+        """Look at the nodes that leave, until cancelled."""
         while True:
             await self._some_leave.wait()
             await self._sleep(LOOK_AFTER_S)
-            self._forget_drained()
+            self.look()
+
+    def look(self) -> None:
+        """Take each node that leaves as far as it can go: to draining, and once it has drained, out of the fleet."""
+        self._drain()
+        self._forget_drained()
 
     def _leave(self, name: str) -> None:
         if name in self._leaving:
@@ -80,18 +95,34 @@ class Membership:
         self._some_leave.set()
         node = self._dispatcher.fleet.node(name)
         assert node is not None
-        self._dispatcher.fleet.drain(name, self._clock())
         log.info("node.leaves", node=name, running_sequences=node.own)
+
+    def _drain(self) -> None:
+        """Drain the nodes that leave, but for those whose models will be served by newcomers alone."""
+        fleet, now = self._dispatcher.fleet, self._clock()
+        staying = [node for node in fleet.nodes() if node.name not in self._leaving]
+        served = {model for node in staying if node.usable for model in node.models}
+        awaited = now < self._newcomers_due and any(
+            node.name in self._newcomers and not node.usable for node in staying
+        )
+        for name in sorted(self._leaving - self._draining):
+            node = fleet.node(name)
+            if node is not None and awaited and node.usable and not served.issuperset(node.models):
+                continue
+            self._draining.add(name)
+            fleet.drain(name, now)
 
     def _keep(self, before: NodeSpec, spec: NodeSpec) -> None:
         name, now = spec.name, self._clock()
-        returns = name in self._leaving
+        returns, drains = name in self._leaving, name in self._draining
         self._leaving.discard(name)
+        self._draining.discard(name)
         if (before.url, before.pool, before.engine) != (spec.url, spec.pool, spec.engine):
             self._supervisor.remove(name)
             self._dispatcher.remove(name)
             self._dispatcher.add(spec, now)
             self._supervisor.add(spec)
+            self._newcomers.add(name)
             log.info("node.replaced", node=name, url=spec.url, pool=spec.pool)
             return
         if before != spec:
@@ -101,14 +132,16 @@ class Membership:
                 self._supervisor.add(spec)
             log.debug("node.changed", node=name)
         if returns:
-            self._dispatcher.fleet.drain(name, now, draining=False)
+            if drains:
+                self._dispatcher.fleet.drain(name, now, draining=False)
             log.info("node.returns", node=name)
 
     def _forget_drained(self) -> None:
-        for name in sorted(self._leaving):
+        for name in sorted(self._draining):
             node = self._dispatcher.fleet.node(name)
             if node is None or node.own == 0:
                 self._leaving.discard(name)
+                self._draining.discard(name)
                 self._supervisor.remove(name)
                 self._dispatcher.remove(name)
                 self._forgotten(name)
