@@ -37,8 +37,8 @@ class Plan:
     """What the engines of a fleet are to be told.
 
     ``method``: draft, eagle, eagle3, medusa, mtp or ngram; ``draft``: what holds its weights, ``None`` where it has
-    none of its own. ``schedule``: the best K by batch size, from 1 on without a gap. ``admitted``: most sequences that fit a
-    standard node, and a speculative one. ``pinned``: categories for which speculation does not pay.
+    none of its own. ``schedule``: the best K by batch size, from 1 on without a gap. ``admitted…``: the most sequences
+    that fit a standard node, and a speculative one. ``pinned``: categories for which speculation does not pay.
     """
 
     target: str
