@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 __all__ = [
+    "Column",
     "FittingTable",
     "bucket_name",
     "candidate_table",
@@ -62,7 +63,7 @@ class _Name:
         return Measurement(min(SHORTEST_NAME, len(self._name)), len(self._name)).with_maximum(options.max_width)
 
 
-class _Column(NamedTuple):
+class Column(NamedTuple):
     """``rank``: the higher, the sooner it is left out; 0 = never. ``gives``: whether it can be made narrower."""
 
     header: str
@@ -74,7 +75,7 @@ class _Column(NamedTuple):
 class FittingTable:
     """A table that leaves out its least important columns where the terminal is too narrow for all, and says so."""
 
-    def __init__(self, title: str, *columns: _Column) -> None:
+    def __init__(self, title: str, *columns: Column) -> None:
         self._title = title
         self.columns = columns
         self.rows: list[tuple[tuple[RenderableType, ...], str | None]] = []
@@ -141,17 +142,17 @@ def node_table(nodes: Iterable[dict[str, Any]]) -> FittingTable:
     """One row a node."""
     table = FittingTable(
         "Nodes",
-        _Column("node", 0, gives=True),
-        _Column("pool", 4),
-        _Column("state", 1),
-        _Column("busy", 2, right=True),
-        _Column("left", 7, right=True),
-        _Column("alpha", 5, right=True),
-        _Column("K", 8, right=True),
-        _Column("tau", 6, right=True),
-        _Column("draft", 10, right=True),
-        _Column("accept", 9, right=True),
-        _Column("sat.", 3, right=True),
+        Column("node", 0, gives=True),
+        Column("pool", 4),
+        Column("state", 1),
+        Column("busy", 2, right=True),
+        Column("left", 7, right=True),
+        Column("alpha", 5, right=True),
+        Column("K", 8, right=True),
+        Column("tau", 6, right=True),
+        Column("draft", 10, right=True),
+        Column("accept", 9, right=True),
+        Column("sat.", 3, right=True),
     )
     for node in nodes:
         ceiling = node["ceiling"] if node["ceiling"] is not None else node["limit"]
@@ -175,15 +176,15 @@ def category_table(categories: Iterable[dict[str, Any]]) -> FittingTable:
     """One row a category that has had requests or evidence."""
     table = FittingTable(
         "Categories",
-        _Column("category", 0),
-        _Column("alpha", 1, right=True),
-        _Column("tau", 5, right=True),
-        _Column("tok/step", 6, right=True),
-        _Column("draft", 8, right=True),
-        _Column("accept", 7, right=True),
-        _Column("spec", 2, right=True),
-        _Column("std", 3, right=True),
-        _Column("why", 4, gives=True),
+        Column("category", 0),
+        Column("alpha", 1, right=True),
+        Column("tau", 5, right=True),
+        Column("tok/step", 6, right=True),
+        Column("draft", 8, right=True),
+        Column("accept", 7, right=True),
+        Column("spec", 2, right=True),
+        Column("std", 3, right=True),
+        Column("why", 4, gives=True),
     )
     for category in categories:
         requests = category["requests"]
@@ -207,12 +208,12 @@ def candidate_table(candidates: Iterable[dict[str, Any]], *, refused: bool = Fal
     """One row a node, as a decision saw it. ``refused``: there was no node for the request."""
     table = FittingTable(
         "Candidates",
-        _Column("", 2),
-        _Column("node", 0, gives=True),
-        _Column("pool", 3),
-        _Column("busy", 5, right=True),
-        _Column("load", 4, right=True),
-        _Column("why", 1, gives=True),
+        Column("", 2),
+        Column("node", 0, gives=True),
+        Column("pool", 3),
+        Column("busy", 5, right=True),
+        Column("load", 4, right=True),
+        Column("why", 1, gives=True),
     )
     open_to_it = "no room for it" if refused else "could have served too"
     for candidate in candidates:
@@ -234,15 +235,15 @@ def occupancy_table(groups: Iterable[dict[str, Any]]) -> FittingTable:
     """One row a bucket of occupancy, for each pool and speculator."""
     table = FittingTable(
         "Acceptance and time per token by occupancy",
-        _Column("pool", 1),
-        _Column("speculator", 5),
-        _Column("busy", 0, right=True),
-        _Column("requests", 6, right=True),
-        _Column("tau", 3, right=True),
-        _Column("alpha", 4, right=True),
-        _Column("tok/step", 7, right=True),
-        _Column("timed", 8, right=True),
-        _Column("ms/tok", 2, right=True),
+        Column("pool", 1),
+        Column("speculator", 5),
+        Column("busy", 0, right=True),
+        Column("requests", 6, right=True),
+        Column("tau", 3, right=True),
+        Column("alpha", 4, right=True),
+        Column("tok/step", 7, right=True),
+        Column("timed", 8, right=True),
+        Column("ms/tok", 2, right=True),
     )
     for group in groups:
         for bucket in group["buckets"]:
