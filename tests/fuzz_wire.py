@@ -232,8 +232,9 @@ class Fuzzer:
         self.executions += 1
         if self.learning and behaviour not in self.behaviours and len(data) <= LEARNT_BYTES:
             self.behaviours.add(behaviour)
-            self.seeds.append(data)
-            self.learnt.append(data)
+            if data not in self.seeds:
+                self.seeds.append(data)
+                self.learnt.append(data)
 
 
 ANSWERS = [
@@ -271,6 +272,7 @@ async def _fuzz(minutes: float, seed: int, workers: int) -> None:
     loop = asyncio.get_running_loop()
     started = loop.time()
     try:
+        await fuzzer.replay(corpus(), workers)
         await fuzzer.run(10**12, workers, started + 60 * minutes)
     finally:
         for data in fuzzer.learnt:

@@ -204,6 +204,7 @@ DOUBTFUL_ANSWERS = {
     "a line feed alone": ANSWER + b"A: b\nContent-Length: 2\r\n\r\n{}",
     "a space before a colon": ANSWER + b"Content-Length : 2\r\n\r\n{}",
     "a null byte in a value": ANSWER + b"A: b\0\r\nContent-Length: 2\r\n\r\n{}",
+    "a status that means nothing": b"HTTP/1.1 600 X\r\nContent-Length: 2\r\n\r\n{}",
     "another version": b"HTTP/2.0 200 OK\r\nContent-Length: 2\r\n\r\n{}",
 }
 

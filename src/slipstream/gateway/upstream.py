@@ -20,6 +20,9 @@ __all__ = ["NodeConnection", "NodePool", "Receiver", "Upstreams"]
 MAX_HEAD_BYTES: Final = 64 * 1024
 """A node whose answer's head is longer than this is not understood."""
 
+LAST_STATUS: Final = 599
+"""Higher ones mean nothing (RFC 9110, section 15), and clients would not know what."""
+
 CHUNK_FRAMING_BYTES: Final = 64
 """Around a chunk, on average, a node may send so much; what is over it counts like a head (trailers, extensions)."""
 
@@ -262,7 +265,7 @@ class NodeConnection:
         self._head_done = True
         self._answer = answer = read_answer(status, self._headers)
         version = self._parser.get_http_version()
-        if answer.doubtful or (version != "1.1" and (version != "1.0" or answer.chunked)):
+        if answer.doubtful or status > LAST_STATUS or (version != "1.1" and (version != "1.0" or answer.chunked)):
             self._unsound = True
         if self._head_only or (status in _BODILESS and (answer.length or answer.chunked)):
             self._complete = True  # without the body that its head speaks of
