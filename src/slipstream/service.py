@@ -16,7 +16,7 @@ from slipstream import __version__
 from slipstream.admin import Admin, serve_admin
 from slipstream.config import FleetConfig
 from slipstream.config.difference import differences
-from slipstream.config.sources import files_of
+from slipstream.config.sources import files_named, files_of
 from slipstream.control.addresses import addresses_of
 from slipstream.control.discovery import Discovery
 from slipstream.control.keep_running import keep_running
@@ -24,6 +24,7 @@ from slipstream.control.lag import LoopLag
 from slipstream.control.membership import Membership
 from slipstream.control.reload import Reloader
 from slipstream.control.supervisor import Supervisor
+from slipstream.control.watch import Signature
 from slipstream.core.acceptance import AcceptanceBook
 from slipstream.core.dispatch import Dispatcher
 from slipstream.core.errors import ConfigError, ConfigProblem, SlipstreamError
@@ -144,16 +145,18 @@ class Service:
         if config.log != before.config.log:
             configure_logs(config.log.level, config.log.format)
 
-    def watch(self, path: Path) -> None:
-        """Begin to read ``path`` again when it or a file that it names changes."""
+    def watch(self, path: Path, known: Signature | None = None) -> None:
+        """Begin to read ``path`` again when it or a file that it names is not as in ``known``, or as it was before."""
         self._reloader = Reloader(
             str(path),
             lambda: self._read(path),
             self.apply,
             lambda settings: settings.files,
+            partial(files_named, path),
             settings=self.settings,
             reloads=self.reloads,
             clock=monotonic,
+            known=known,
         )
         self._begin(keep_running("watch files", self._reloader.watch))
 
@@ -172,7 +175,7 @@ class Service:
         may have been rotated.
         """
         self.sinks.reopen()
-        if self._reloader is not None:
+        if self._reloader is not None and not self._reloader.waiting:
             self._begin(self._reloader.reload(cause))
 
     def _begin(self, work: Coroutine[Any, Any, Any]) -> None:
@@ -260,12 +263,15 @@ def _embedded_section(node: EmbeddedNode) -> dict[str, object]:
 
 
 @asynccontextmanager
-async def running(config: FleetConfig, path: Path | None = None) -> AsyncIterator[Service]:
+async def running(
+    config: FleetConfig, path: Path | None = None, known: Signature | None = None
+) -> AsyncIterator[Service]:
     """Gateway, control loop and admin of a configuration, for as long as the context lasts.
 
-    ``path`` is the file that ``config`` was read from; when it changes, it is read again. Nothing is started unless
-    both listeners can be bound; raises ``CanNotListen`` when one can not. At the end the gateway closes first: while
-    running requests finish, nodes are polled and operators can look.
+    ``path`` is the file that ``config`` was read from, ``known`` how it and those that it names looked before that;
+    when one changes, all are read again. Nothing is started unless both listeners can be bound; raises ``CanNotListen``
+    when one can not. At the end the gateway closes first: while running requests finish, nodes are polled and operators
+    can look.
     """
     settings = settings_of(config, () if path is None else files_of(path, config))
     service = Service(settings, build_dispatcher(config, (), random.Random().random))
@@ -296,7 +302,7 @@ async def running(config: FleetConfig, path: Path | None = None) -> AsyncIterato
         stack.push_async_callback(service.close_gateway)
         if path is not None:
             stack.push_async_callback(service.stop_reloading)
-            service.watch(path)
+            service.watch(path, known)
         yield service
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from slipstream.config import load, node_specs, node_templates, warnings
-from slipstream.config.sources import files_of
+from slipstream.config.sources import files_named, files_of
 from slipstream.core.errors import ConfigError
 
 OWN = 'nodes:\n  - {name: own, url: "http://10.0.0.1:1", pool: standard}\n'
@@ -100,3 +100,30 @@ def test_a_node_to_be_resolved_is_a_template_and_no_node(tmp_path: Path) -> None
     config = load(fleet(tmp_path, OWN + '  - {name: spec, url: "http://spec:1", pool: speculative, resolve: all}\n'))
     assert [spec.name for spec in node_specs(config)] == ["own"]
     assert [spec.url for spec in node_templates(config)] == ["http://spec:1"]
+
+
+WITH_FILES = """
+gateway: {keys_file: keys.yaml, tls: {certificate: chain.pem, key: chain.key}}
+admin: {token: {file: token}}
+discovery: {file: more/nodes.yaml}
+nodes: [{name: own, url: "https://10.0.0.1", pool: standard, ca: ca.pem, api_key: {file: ""}}, no node]
+record: {file: written.jsonl}
+mistake: {}
+"""
+
+
+def test_the_files_that_a_configuration_names_are_known_whatever_is_wrong_with_it(tmp_path: Path) -> None:
+    file = fleet(tmp_path, WITH_FILES)
+    named = ["fleet.yaml", "more/nodes.yaml", "keys.yaml", "ca.pem", "chain.pem", "chain.key", "token"]
+    assert files_named(file) == tuple(tmp_path / name for name in named)
+    (tmp_path / "more").mkdir()
+    (tmp_path / "more" / "nodes.yaml").write_text("nodes: [{api_key: {file: secret}}]")
+    (tmp_path / "keys.yaml").write_text("keys: [{file: key}]")
+    assert set(files_named(file)) == {tmp_path / name for name in (*named, "more/secret", "key")}
+
+
+def test_of_a_configuration_that_can_not_be_read_only_itself_is_known(tmp_path: Path) -> None:
+    file = fleet(tmp_path, "{")
+    assert files_named(file) == (file,)
+    file.unlink()
+    assert files_named(file) == (file,)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from slipstream.control.watch import FileWatch, Signature, signature_of
+from slipstream.control.watch import LOOKS_AT_MOST, FileWatch, Signature, signature_of
 
 
 def write(file: Path) -> None:
@@ -75,3 +75,11 @@ def test_a_change_counts_when_it_was_seen_twice_alike_and_only_once_it_is_read()
 def test_a_change_that_is_taken_back_before_it_rests_is_none() -> None:
     watch = FileWatch(ONE)
     assert [watch.looked(now) for now in (TWO, ONE, ONE)] == [False, False, False]
+
+
+def test_a_file_that_never_rests_is_read_all_the_same_and_then_waited_for_anew() -> None:
+    watch = FileWatch(ONE)
+    times = range(2, 2 + LOOKS_AT_MOST)
+    assert [watch.looked(seen(time)) for time in times] == [False] * (LOOKS_AT_MOST - 1) + [True]
+    watch.know(seen(times[-1]))
+    assert [watch.looked(seen(time)) for time in (50, 51)] == [False, False]

@@ -12,6 +12,7 @@ from structlog.testing import capture_logs
 
 from gateway_rig import eventually
 from slipstream.control.reload import Reloader
+from slipstream.control.watch import Signature, signature_of
 from slipstream.core.errors import ConfigError, ConfigProblem
 from slipstream.telemetry.reloads import Reload, Reloads
 
@@ -21,10 +22,14 @@ class Texts:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self.reads = 0
         self.applied = [self.read()]
 
     def read(self) -> tuple[str, ...]:
+        self.reads += 1
         text = self.path.read_text()
+        if text.startswith("without "):
+            raise ConfigError((ConfigProblem(str(self.path), 1, "", text, "a file that is there"),))
         if text.startswith("bad"):
             raise ConfigError((ConfigProblem(str(self.path), 1, "", text, "good"),))
         other = self.path.parent / text
@@ -38,6 +43,9 @@ class Texts:
         settings, before = self.read(), self.applied[-1]
         return settings, (f"{before[-1]} → {settings[-1]}",) if before != settings else ()
 
+    def named(self) -> tuple[Path, ...]:
+        return (self.path, self.path.parent / self.path.read_text().removeprefix("without "))
+
     def files(self, settings: tuple[str, ...]) -> tuple[Path, ...]:
         return (self.path, *(self.path.parent / settings[0] for _ in settings[1:]))
 
@@ -46,15 +54,17 @@ async def soon(_seconds: float) -> None:
     await asyncio.sleep(0.01)
 
 
-def reloader_of(texts: Texts) -> Reloader[tuple[str, ...]]:
+def reloader_of(texts: Texts, known: Signature | None = None) -> Reloader[tuple[str, ...]]:
     return Reloader(
         "fleet.yaml",
         texts.read_and_compare,
         texts.applied.append,
         texts.files,
+        texts.named,
         settings=texts.applied[0],
         reloads=Reloads(),
         clock=lambda: 7.0,
+        known=known,
         sleep=soon,
     )
 
@@ -135,3 +145,57 @@ async def test_a_file_that_was_read_because_of_a_signal_is_not_read_again_for_it
         texts.path.write_text("three")
         await eventually(lambda: ("three",) in texts.applied)
     assert texts.applied == [("one",), ("two",), ("three",)]
+
+
+async def test_a_file_that_a_configuration_lacks_is_waited_for(texts: Texts) -> None:
+    other = texts.path.parent / "nodes"
+    reloader = reloader_of(texts)
+    async with watching(reloader):
+        texts.path.write_text("without nodes")
+        await eventually(lambda: reloader.reloads.counts["refused"] == 1)
+        other.write_text("bad")
+        await eventually(lambda: reloader.reloads.counts["refused"] == 2)
+
+
+async def test_a_file_that_changes_while_it_is_first_read_is_read_again(texts: Texts) -> None:
+    other = texts.path.parent / "nodes"
+    other.write_text("good")
+    texts.path.write_text("nodes")
+
+    def read_and_change() -> tuple[tuple[str, ...], tuple[str, ...]]:
+        found = texts.read_and_compare()
+        if texts.reads == 2:
+            other.write_text("better")
+        return found
+
+    reloader = Reloader(
+        "fleet.yaml",
+        read_and_change,
+        texts.applied.append,
+        texts.files,
+        texts.named,
+        settings=texts.applied[0],
+        reloads=Reloads(),
+        clock=lambda: 7.0,
+        sleep=soon,
+    )
+    await reloader.reload("SIGHUP")
+    assert texts.applied[-1] == ("nodes", "better")
+
+
+async def test_a_file_that_changed_since_it_was_read_for_the_start_is_read_again(texts: Texts) -> None:
+    known = signature_of([texts.path])
+    texts.path.write_text("changed before anybody watched")
+    async with watching(reloader_of(texts, known)):
+        await eventually(lambda: ("changed before anybody watched",) in texts.applied)
+
+
+async def test_who_asks_while_another_waits_its_turn_need_not_ask(texts: Texts) -> None:
+    reloader = reloader_of(texts)
+    tasks, seen = [], [reloader.waiting]
+    for _ in range(2):
+        tasks.append(asyncio.create_task(reloader.reload("SIGHUP")))
+        await asyncio.sleep(0)
+        seen.append(reloader.waiting)
+    await asyncio.gather(*tasks)
+    assert [*seen, reloader.waiting] == [False, False, True, False]

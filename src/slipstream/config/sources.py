@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path as FilePath
 from typing import Any
@@ -11,7 +12,7 @@ from slipstream.config.files import read_text
 from slipstream.config.schema import FleetConfig
 from slipstream.core.errors import ConfigError, ConfigProblem
 
-__all__ = ["Sources", "files_of", "read_sources"]
+__all__ = ["Sources", "files_named", "files_of", "read_sources"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,14 +114,47 @@ def files_of(path: str | FilePath, config: FleetConfig) -> tuple[FilePath, ...]:
     return tuple(dict.fromkeys([FilePath(path), *(FilePath(file) for file in named if file is not None)]))
 
 
+def files_named(path: str | FilePath) -> tuple[FilePath, ...]:
+    """Every file that the configuration at ``path`` would be read from, whatever is wrong with it: what is missing is
+    among them too.
+    """
+    file = FilePath(path)
+    data = _data_of(file)
+    parts = [name for at in _PARTS for name in _names(data, at)]
+    named = [name for one in (data, *map(_data_of, parts)) for at in _READ for name in _names(one, at)]
+    return tuple(dict.fromkeys([file, *named]))
+
+
+def _data_of(file: FilePath) -> Any:
+    """What a file says, with the file names in it made absolute; ``None`` when it can not be read."""
+    try:
+        document, _ = read_document(read_text(file), str(file))
+    except (OSError, UnicodeDecodeError, ConfigError):
+        return None
+    return _resolve_files(document.data, file.parent)
+
+
+def _names(data: Any, path: Path) -> Iterator[FilePath]:
+    """The file names at ``path``."""
+    if path and path[0] == "*":
+        for entry in data if isinstance(data, list) else ():
+            yield from _names(entry, path[1:])
+    elif path:
+        yield from _names(data.get(path[0]) if isinstance(data, dict) else None, path[1:])
+    elif isinstance(data, str) and data and "\0" not in data:
+        yield FilePath(data)
+
+
 STANDARD_OUTPUT = "-"
 """Where lines are written, this stands for no file."""
 
-_FILES: tuple[Path, ...] = (
-    ("discovery", "file"),
+_PARTS: tuple[Path, ...] = (("discovery", "file"), ("gateway", "keys_file"))
+"""Where the names of files stand that hold a part of the configuration."""
+
+_READ: tuple[Path, ...] = (
+    *_PARTS,
     ("nodes", "*", "api_key", "file"),
     ("nodes", "*", "ca"),
-    ("gateway", "keys_file"),
     ("gateway", "keys", "*", "file"),
     ("gateway", "tls", "certificate"),
     ("gateway", "tls", "key"),
@@ -128,15 +162,16 @@ _FILES: tuple[Path, ...] = (
     ("admin", "tls", "certificate"),
     ("admin", "tls", "key"),
     ("keys", "*", "file"),
-    ("log", "access"),
-    ("record", "file"),
 )
-"""Where names of files stand, in the first file and in others; ``*`` is any entry of a list."""
+"""Where names of files to read stand, in the first file and in others; ``*`` is any entry of a list."""
+
+_WRITTEN: tuple[Path, ...] = (("log", "access"), ("record", "file"))
+"""Where names of files to write stand."""
 
 
 def _resolve_files(data: Any, directory: FilePath) -> Any:
     """The data with file names made absolute, so that a configuration means the same wherever it is used."""
-    for path in _FILES:
+    for path in (*_READ, *_WRITTEN):
         data = _resolve(data, path, directory)
     return data
 

@@ -27,8 +27,9 @@ class Membership:
 
     A node that leaves drains: it gets no new request, its running ones end, and then it is forgotten, of which
     ``forgotten`` is told. Where the nodes that serve its models came with the same change, it drains once they have
-    reported, since nobody would serve its requests until then. One that stays under its name but is another (its url, pool or engine changed) is replaced at
-    once; what runs on the old one ends there. All methods belong to the thread of the event loop.
+    reported, since nobody would serve its requests until then. One that stays under its name but is another (its url,
+    pool or engine changed) is replaced at once; what runs on the old one ends there. All methods belong to the thread
+    of the event loop.
     """
 
     def __init__(

@@ -9,6 +9,9 @@ from typing import TypeAlias
 
 __all__ = ["FileWatch", "Signature", "signature_of"]
 
+LOOKS_AT_MOST = 10
+"""So many looks at changed files are waited for them to rest: what is written all the time is read all the same."""
+
 Signature: TypeAlias = dict[Path, tuple[int, int, int, int] | None]
 """By file: device, inode, size and time of change; ``None`` for one that can not be looked at."""
 
@@ -28,18 +31,23 @@ def _look_at(file: Path) -> tuple[int, int, int, int] | None:
 
 
 class FileWatch:
-    """Tells when a change has come to rest: seen twice alike, since a file may be looked at while it is written."""
+    """Tells when a change has come to rest: seen twice alike, since a file may be looked at while it is written. What
+    never rests counts after ``LOOKS_AT_MOST`` looks.
+    """
 
     def __init__(self, known: Signature) -> None:
         self._known = known
         self._last = known
+        self._looks = 0
 
     def looked(self, now: Signature) -> bool:
-        """Take in one look at the files. Whether there is a change that was not known, and is the same as last time."""
+        """Take in one look at the files. Whether there is a change that was not known, and that has waited enough."""
         settled = now == self._last
         self._last = now
-        return settled and now != self._known
+        self._looks = 0 if now == self._known else self._looks + 1
+        return self._looks > 0 and (settled or self._looks >= LOOKS_AT_MOST)
 
     def know(self, signature: Signature) -> None:
         """Whatever the files hold in this state has been read."""
         self._known = self._last = signature
+        self._looks = 0
