@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -143,3 +144,20 @@ def test_authorities_are_read_once() -> None:
     assert authorities.context(AUTHORITY) is authorities.context(AUTHORITY)
     assert authorities.context(AUTHORITY) is not authorities.context(STRANGER)
     assert authorities.context(None).verify_mode is ssl.CERT_REQUIRED
+
+
+def test_authorities_that_were_renewed_are_read_again_and_kept_where_they_can_not_be_used(tmp_path: Path) -> None:
+    authorities = Authorities()
+    file = tmp_path / "authorities.pem"
+    file.write_bytes(Path(AUTHORITY).read_bytes())
+    before = authorities.context(str(file))
+    for unusable in "half a certific", "":
+        file.write_text(unusable)
+        assert authorities.context(str(file)) is before
+    file.unlink()
+    assert authorities.context(str(file)) is before
+    file.write_bytes(Path(STRANGER).read_bytes())
+    after = authorities.context(str(file))
+    assert after is not before
+    assert authorities.context(str(file)) is after
+    assert after.get_ca_certs() == Authorities().context(STRANGER).get_ca_certs()

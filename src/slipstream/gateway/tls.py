@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import ssl
 
 __all__ = ["Authorities", "Certificate", "server_context"]
@@ -43,20 +44,42 @@ class Certificate:
 
 
 class Authorities:
-    """How nodes' certificates are checked: by the system's authorities, or by those in a file, each read once."""
+    """How nodes' certificates are checked: by the system's authorities, or by those in a file."""
 
     def __init__(self) -> None:
-        self._contexts: dict[str | None, ssl.SSLContext] = {}
+        self._contexts: dict[str | None, tuple[tuple[int, ...], ssl.SSLContext]] = {}
 
     def context(self, file: str | None) -> ssl.SSLContext:
-        """The context of connections to nodes: their certificates and names are checked. ``None``: by the system's.
+        """The context of connections to nodes: their certificates and names are checked. ``None``: by the system's
+        authorities, as they were the first time; a file is read again when it has changed, and stands as it was read
+        last as long as it can not be used.
 
-        Raises OSError, or its subclass ssl.SSLError, when the file can not be used.
+        Raises OSError, or its subclass ssl.SSLError, when a file could never be used.
         """
-        context = self._contexts.get(file)
-        if context is None:
-            context = ssl.create_default_context(cafile=file)
-            context.minimum_version = ssl.TLSVersion.TLSv1_2
-            context.set_alpn_protocols([_PROTOCOL])
-            self._contexts[file] = context
+        known = self._contexts.get(file)
+        if known is not None and file is None:
+            return known[1]
+        try:
+            state = () if file is None else _state_of(file)
+            if known is not None and known[0] == state:
+                return known[1]
+            context = _checking_context(file)
+        except OSError:
+            if known is None:
+                raise
+            return known[1]
+        self._contexts[file] = state, context
         return context
+
+
+def _state_of(file: str) -> tuple[int, ...]:
+    """What changes when a file is written to or replaced."""
+    found = os.stat(file)
+    return found.st_dev, found.st_ino, found.st_size, found.st_ctime_ns
+
+
+def _checking_context(file: str | None) -> ssl.SSLContext:
+    context = ssl.create_default_context(cafile=file)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.set_alpn_protocols([_PROTOCOL])
+    return context
