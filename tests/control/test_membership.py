@@ -126,6 +126,16 @@ async def test_nodes_that_are_all_replaced_serve_until_those_that_come_have_repo
         await eventually(lambda: fleet.states() == {"c": "ready"})
 
 
+async def test_nodes_that_leave_wait_for_newcomers_of_an_earlier_change_too() -> None:
+    async with fleet_that_changes() as fleet:
+        fleet.set(node("a"))
+        fleet.membership.set([node("b")])
+        fleet.membership.set([node("b", limit=1)])
+        assert fleet.place().node.name == "a"
+        fleet.report("b")
+        await eventually(lambda: fleet.states() == {"a": "draining", "b": "ready"})
+
+
 async def test_nodes_that_come_and_never_report_are_waited_for_no_longer_than_said() -> None:
     async with fleet_that_changes() as fleet:
         fleet.set(node("a"))

@@ -48,8 +48,8 @@ class Membership:
         self._sleep = sleep
         self._leaving: set[str] = set()
         self._draining: set[str] = set()
-        self._newcomers: set[str] = set()
-        self._newcomers_due = 0.0
+        self._newcomers: dict[str, float] = {}
+        """When nobody waits any longer for the first report of a node that came, by its name."""
         self._some_leave = asyncio.Event()
 
     @property
@@ -62,8 +62,6 @@ class Membership:
         done.
         """
         wanted = {spec.name: spec for spec in specs}
-        self._newcomers.clear()
-        self._newcomers_due = self._clock() + HAND_OVER_S
         for node in tuple(self._dispatcher.fleet.nodes()):
             spec = wanted.pop(node.name, None)
             if spec is None:
@@ -73,7 +71,7 @@ class Membership:
         for spec in wanted.values():
             self._dispatcher.add(spec, self._clock())
             self._supervisor.add(spec)
-            self._newcomers.add(spec.name)
+            self._newcomers[spec.name] = self._clock() + HAND_OVER_S
             log.info("node.added", node=spec.name, url=spec.url, pool=spec.pool)
         self.look()
 
@@ -103,12 +101,11 @@ class Membership:
         fleet, now = self._dispatcher.fleet, self._clock()
         staying = [node for node in fleet.nodes() if node.name not in self._leaving]
         served = {model for node in staying if node.usable for model in node.models}
-        awaited = now < self._newcomers_due and any(
-            node.name in self._newcomers and not node.usable for node in staying
-        )
+        awaited = {node.name for node in staying if not node.usable}
+        self._newcomers = {name: due for name, due in self._newcomers.items() if name in awaited and now < due}
         for name in sorted(self._leaving - self._draining):
             node = fleet.node(name)
-            if node is not None and awaited and node.usable and not served.issuperset(node.models):
+            if node is not None and self._newcomers and node.usable and not served.issuperset(node.models):
                 continue
             self._draining.add(name)
             fleet.drain(name, now)
@@ -123,7 +120,7 @@ class Membership:
             self._dispatcher.remove(name)
             self._dispatcher.add(spec, now)
             self._supervisor.add(spec)
-            self._newcomers.add(name)
+            self._newcomers[name] = now + HAND_OVER_S
             log.info("node.replaced", node=name, url=spec.url, pool=spec.pool)
             return
         if before != spec:

@@ -102,6 +102,7 @@ class Reloader(Generic[Settings]):
         never be noticed.
         """
         looked_at: Signature = {}
+        found: tuple[Settings, Sequence[str]] | ConfigError
         files = set(self._files)
         while True:
             looked_at = {**signature_of(files - looked_at.keys()), **looked_at}
