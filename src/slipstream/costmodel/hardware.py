@@ -1,0 +1,42 @@
+"""A GPU's datasheet, and how much of it engines reach."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["Hardware"]
+
+
+@dataclass(frozen=True, slots=True)
+class Hardware:
+    """One GPU. Bytes, bytes per second and dense floating point operations per second.
+
+    ``flops`` is by data type; a type that is missing is computed as bf16, its values unpacked on the way.
+    ``link_bytes_per_s`` is what one GPU sends to its neighbours in one direction. The two efficiencies are the shares
+    of bandwidth and of arithmetic that engines reach, 0..1: estimated from published step times where there were any.
+    """
+
+    name: str
+    memory_bytes: float
+    memory_bytes_per_s: float
+    flops: dict[str, float]
+    link_bytes_per_s: float
+    memory_efficiency: float = 0.8
+    compute_efficiency: float = 0.7
+    source: str = ""
+
+    def __post_init__(self) -> None:
+        for what in ("memory_bytes", "memory_bytes_per_s", "link_bytes_per_s"):
+            if not getattr(self, what) > 0.0:
+                raise ValueError(f"{self.name}: {what} must be positive, not {getattr(self, what)}")
+        if not self.flops.get("bf16", 0.0) > 0.0:
+            raise ValueError(f"{self.name}: flops needs at least bf16")
+        for what in ("memory_efficiency", "compute_efficiency"):
+            if not 0.0 < getattr(self, what) <= 1.0:
+                raise ValueError(f"{self.name}: {what} must be within 0..1, not {getattr(self, what)}")
+
+    def flops_of(self, dtype: str) -> float:
+        """Peak rate for weights stored as ``dtype``."""
+        if dtype == "int8":
+            return self.flops.get("fp8", self.flops["bf16"])
+        return self.flops.get(dtype, self.flops["bf16"])
