@@ -14,7 +14,7 @@ these
 - `acceptance`: tau over K. `curve`: the table, the crossovers, the best K. `published`: the second article's script.
 - `memory`: admitted concurrency. `price`: tokens per GPU and what a million costs.
 - `mixture`: categories, several speculators, heterogeneous batches.
-- `tokenizer`, `gguf`, `qualify`: whether a draft model suits a target. `emit`: engines' own configuration.
+- `tokenizers`, `gguf`, `qualify`: whether a draft model suits a target. `engine_settings`: engines' own configuration.
 - `validation`: the model beside published measurements.
 
 Impossible input raises ValueError with a sentence that says what is wrong; results are finite numbers, never NaN.
