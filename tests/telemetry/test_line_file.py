@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import subprocess
 import sys
 import threading
@@ -152,6 +153,46 @@ def test_a_file_is_moved_before_it_grows_too_long(tmp_path: Path) -> None:
             until(lambda word=word: path.exists() and path.read_text() == f"{word}\n")  # type: ignore[misc]
     assert sorted(one.name for one in tmp_path.iterdir()) == ["log", "log.1", "log.2"]
     assert [(tmp_path / name).read_text() for name in ("log", "log.1", "log.2")] == ["fourth\n", "third\n", "second\n"]
+
+
+def test_a_pipe_or_device_is_never_moved(tmp_path: Path) -> None:
+    pipe, device = tmp_path / "pipe", tmp_path / "device"
+    os.mkfifo(pipe)
+    device.symlink_to("/dev/null")
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    heard = b""
+    for name in (pipe, device):
+        with line_file(name) as lines:
+            lines.rotate_at(10, keep=2)
+            for word in (b"first\n", b"second\n", b"third\n"):
+                lines.write(word)
+                if name == pipe:
+                    until(lambda: bool(select.select([reader], [], [], 0)[0]))
+                    heard += os.read(reader, 100)
+                else:
+                    until(lambda: not lines._lines)
+            assert lines.lost == 0
+    os.close(reader)
+    assert heard == b"first\nsecond\nthird\n"
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["device", "pipe"]
+
+
+def test_standard_output_is_never_moved(tmp_path: Path) -> None:
+    script = (
+        "from slipstream.telemetry.line_file import LineFile\n"
+        "lines = LineFile('-', flush_s=0.01)\n"
+        "lines.rotate_at(10, 2)\n"
+        "while lines._taken_bytes < 12 * 20:\n"
+        "    if not lines._lines:\n"
+        "        lines.write(b'eleven here\\n')\n"
+        "lines.close()\n"
+        "print('lost', lines.lost)\n"
+    )
+    with open(tmp_path / "out", "wb") as out:
+        done = subprocess.run([sys.executable, "-c", script], stdout=out, timeout=60, cwd=tmp_path)
+    assert done.returncode == 0
+    assert (tmp_path / "out").read_text().endswith("eleven here\nlost 0\n")
+    assert [one.name for one in tmp_path.iterdir()] == ["out"]
 
 
 def test_standard_output_is_written_to_and_left_open() -> None:

@@ -85,7 +85,7 @@ class LineFile:
 
     def rotate_at(self, max_bytes: int | None, keep: int) -> None:
         """From now on, move the file to ``NAME.1`` before it grows beyond ``max_bytes``, and that to ``NAME.2``, up to
-        ``keep``. ``None``: let it grow.
+        ``keep``. ``None``: let it grow. What is no file, such as a pipe, is never moved.
         """
         self._keep = keep
         self._max_bytes = max_bytes
@@ -135,7 +135,7 @@ class LineFile:
             lines.append(line)
             size += len(line)
         try:
-            if self._size and not self._rest and self._size + size > (self._max_bytes or math.inf):
+            if self._size and not self._rest and self._size + size > self._longest():
                 self._rotate()
             left = self._write_all(memoryview(self._rest + b"".join(lines)))
         except OSError as error:
@@ -216,6 +216,12 @@ class LineFile:
         os.close(self._descriptor)
         self._descriptor = descriptor
         self._size = self._current_size()
+
+    def _longest(self) -> float:
+        """The bytes that it may grow to. A pipe, a device and standard output hold none, and are not ours to move."""
+        if self.name == STANDARD_OUTPUT or not stat.S_ISREG(os.fstat(self._descriptor).st_mode):
+            return math.inf
+        return self._max_bytes or math.inf
 
     def _rotate(self) -> None:
         for number in range(self._keep, 1, -1):
