@@ -76,6 +76,13 @@ def test_the_token_of_a_file_or_the_environment_is_sent_and_never_said(
     assert said == "needs its token (here: --token-file, or the variable SLIPSTREAM_ADMIN_TOKEN)\n" * 4
 
 
+def test_no_proxy_of_the_environment_gets_the_question_or_the_token(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    with listening(UNAUTHORIZED) as (url, heard), listening(UNAUTHORIZED) as (proxy, overheard):
+        monkeypatch.setenv("http_proxy", proxy)
+        assert "needs its token" in run("status", "--url", url, variable=TOKEN)
+        assert (len(heard), overheard) == (1, [])
+
+
 def test_the_token_is_not_for_where_an_answer_redirects_to(run: Run) -> None:
     with listening(UNAUTHORIZED) as (elsewhere, heard):
         redirect = f"HTTP/1.1 302 Found\r\nLocation: {elsewhere}/fleet\r\nContent-Length: 0\r\n\r\n".encode()

@@ -73,7 +73,7 @@ def test_a_problem_in_the_file_of_keys_has_its_place_there(tmp_path: Path) -> No
         load(tmp_path / "fleet.yaml")
     assert [(problem.file, problem.line, problem.key) for problem in caught.value.problems] == [
         (str(keys), 3, "keys[1].celing"),
-        (str(keys), 4, "more"),
+        (str(keys), 4, ""),
     ]
     keys.unlink()
     with pytest.raises(ConfigError, match=r"gateway\.keys_file: found .*No such file.*a file with `keys` that can"):
@@ -99,6 +99,7 @@ def test_no_two_keys_have_one_id_or_are_the_same_key(monkeypatch: pytest.MonkeyP
         (f"{{id: a, hash: {LONG}}}", "a name that matches ^sha256:"),
         (f"{{id: a, env: {LONG}}}", "the name of an environment variable, in capitals"),
         (f"{{id: a, hash: [{LONG}]}}", "text, in quotes"),
+        (f"{{id: a, {LONG}: }}", "found an unknown key that is not shown; allowed: id, hash, env, file, "),
         (LONG, "the key itself does not belong here"),
         (f'{{id: "", hash: "{HASH}"}}', "a name that matches"),
         (f'{{id: a, hash: "{HASH}", traffic_class: fast}}', "one of interactive, bulk"),
@@ -118,13 +119,25 @@ def test_a_list_of_keys_that_is_no_list_is_not_repeated() -> None:
     assert problem == "fleet.yaml:2: gateway.keys: found a value that is not shown; allowed: a list"
 
 
+def test_a_key_in_place_of_the_word_keys_is_not_repeated(tmp_path: Path) -> None:
+    (tmp_path / "keys.yaml").write_text(f"keys: []\n{LONG}: a\n")
+    (tmp_path / "fleet.yaml").write_text(f"{NODES}gateway: {{keys_file: keys.yaml}}\n")
+    with pytest.raises(ConfigError) as caught:
+        load(tmp_path / "fleet.yaml")
+    (problem,) = caught.value.problems
+    assert (problem.line, problem.found, problem.allowed) == (2, "a key that does not belong here", "keys")
+    assert LONG not in str(problem)
+
+
 def test_off_loopback_the_admin_api_needs_a_token(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ADMIN_TOKEN", LONG)
     config = parse(f'{NODES}admin: {{listen: "0.0.0.0:8081", token: {{env: ADMIN_TOKEN}}}}', "f")
     assert admin_token(config) == LONG
 
 
-@pytest.mark.parametrize("token", [f"{LONG}", f"{{env: {LONG}}}", f"{{file: /nowhere/{LONG}, env: B}}"])
+@pytest.mark.parametrize(
+    "token", [f"{LONG}", f"{{{LONG}: }}", f"{{env: {LONG}}}", f"{{file: /nowhere/{LONG}, env: B}}"]
+)
 def test_a_token_that_is_no_reference_is_refused_and_never_repeated(token: str) -> None:
     problems = problems_of(f"admin: {{token: {token}}}")
     assert all("admin.token" in problem for problem in problems)

@@ -179,7 +179,9 @@ async def _errors_as_sentences(request: web.Request, handler: Handler) -> web.St
     except web.HTTPNotFound:
         paths = "/metrics, /fleet, /decisions, /decisions/{request_id}, /occupancy, /advice, /overrides and /health"
         return _problem(404, f"there is no {request.path}; there are {paths}")
-    except web.HTTPException as error:  # a body beyond all measure, say
+    except web.HTTPRequestEntityTooLarge:
+        return _problem(413, f"a body may have at most {MAX_BODY_BYTES} bytes")
+    except web.HTTPException as error:  # what a request does that no handler here hears of
         return _problem(error.status, error.reason)
     except Exception:  # noqa: BLE001 - the last line of defence, and a loud one: the traceback is logged, never sent
         _log.exception("admin request failed", path=request.path)

@@ -98,7 +98,8 @@ def _value(kind: OverrideKind, value: str | int | None) -> Pool | int | None:
         return Pool(value)
     if kind in {OverrideKind.NODE_CEILING, OverrideKind.POOL_CEILING}:
         if not isinstance(value, int) or not 1 <= value <= MOST_SEQUENCES:
-            raise ValueError(f"value is {value!r}, but a ceiling needs a whole number of sequences, at least 1")
+            allowed = f"a whole number of sequences, 1 to {MOST_SEQUENCES}"
+            raise ValueError(f"value is {value!r}, but a ceiling needs {allowed}")
         return value
     if value is not None:
         raise ValueError(f"value is {value!r}, but {kind} takes none: while it is in force, {_MEANS[kind]}")

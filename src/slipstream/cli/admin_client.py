@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Annotated, Any
 from urllib.error import HTTPError
 from urllib.parse import urlsplit
-from urllib.request import Request, urlopen
+from urllib.request import ProxyHandler, Request, build_opener
 
 import typer
 from rich.errors import ConsoleError
@@ -33,6 +33,9 @@ TokenFile = Annotated[
 TIMEOUT_S = 5.0
 MAX_BYTES = 64 * 1024 * 1024
 """More than any admin API answers; another server's answer may never end."""
+
+_DIRECT = build_opener(ProxyHandler({}))
+"""A proxy of the environment is for the web: it would read the token, and where it stands 127.0.0.1 is another."""
 
 
 class AdminUnreachable(SlipstreamError):
@@ -62,7 +65,7 @@ def fetch(
         if token:
             request.add_unredirected_header("authorization", f"Bearer {token}")  # not for wherever that may lead
         try:
-            with urlopen(request, timeout=TIMEOUT_S) as response:
+            with _DIRECT.open(request, timeout=TIMEOUT_S) as response:
                 answer = json.loads(response.read(MAX_BYTES))
         except HTTPError as error:
             raise AdminUnreachable(_sentence_of(error)) from error

@@ -87,7 +87,12 @@ def _problem(sources: Sources, details: ErrorDetails) -> ConfigProblem:
         case "missing":
             return sources.problem(path, "nothing, and the key is required", _description(path))
         case "extra_forbidden":
-            return sources.problem(path, *_unknown_key(path))
+            known, near = _known_keys(path[:-1]), _near(path)
+            if _is_secret(path[:-1]) and not near:
+                return sources.problem(path[:-1], "an unknown key that is not shown", known)
+            meant = " or ".join(f'"{name}"' for name in near)
+            found = f"an unknown key (did you mean {meant}?)" if near else "an unknown key"
+            return sources.problem(path, found, known)
     return sources.problem(path, _shown(details["input"], path), _allowed(details))
 
 
@@ -164,14 +169,17 @@ def _description(path: Path) -> str:
     return f"{text}, {' or '.join(kind)}" if isinstance(kind, type) and issubclass(kind, StrEnum) else text
 
 
-def _unknown_key(path: Path) -> tuple[str, str]:
-    """What was found and what is allowed in place of a key that the section does not have."""
+def _known_keys(path: Path) -> str:
+    """The keys that the section at ``path`` has."""
+    section = _section_at(path)
+    return ", ".join(() if section is None else section.model_fields) or "no keys here"
+
+
+def _near(path: Path) -> list[str]:
+    """The keys that may be meant by one that its section does not have; empty when there is none like it."""
     section = _section_at(path[:-1])
-    known = [] if section is None else list(section.model_fields)
-    near = difflib.get_close_matches(str(path[-1]), known, n=1) or _elsewhere(str(path[-1]))
-    meant = " or ".join(f'"{name}"' for name in near)
-    found = f"an unknown key (did you mean {meant}?)" if near else "an unknown key"
-    return found, ", ".join(known) or "no keys here"
+    known = () if section is None else tuple(section.model_fields)
+    return difflib.get_close_matches(str(path[-1]), known, n=1) or _elsewhere(str(path[-1]))
 
 
 def _elsewhere(name: str) -> list[str]:

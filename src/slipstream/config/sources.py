@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path as FilePath
 from typing import Any
 
@@ -93,7 +93,9 @@ def _read_part(
     if not isinstance(data, dict):
         raise ConfigError((*problems, more.problem((), "no keys with values", f"`{word}`")))
     problems += own_problems
-    problems += [more.problem((key,), "a key that does not belong here", word) for key in data if key != word]
+    strays = [more.problem((key,), "a key that does not belong here", word) for key in data if key != word]
+    # Beside keys of clients it may be one.
+    problems += [replace(stray, key="") for stray in strays] if word == "keys" else strays
     entries = data.get(word)
     if entries is None:
         entries = []
