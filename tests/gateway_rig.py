@@ -24,7 +24,7 @@ from slipstream.core.request import Pool, RequestShape, TrafficClass
 from slipstream.gateway.headers import RequestHead
 from slipstream.gateway.keys import KeyRing
 from slipstream.gateway.limits import Limits
-from slipstream.gateway.ports import Ports, Reader
+from slipstream.gateway.ports import AddedFields, Ports, Reader, no_added_fields
 from slipstream.gateway.server import Gateway
 from slipstream.gateway.tls import Certificate
 
@@ -161,6 +161,7 @@ async def rig(
     reader: Reader = read,
     keys: KeyRing | None = None,
     certificate: Certificate | None = None,
+    added_fields: AddedFields = no_added_fields,
     **node: Any,
 ) -> AsyncIterator[Rig]:
     """A gateway before the nodes at these addresses, called node-0, node-1, …; at the end no placement is left open,
@@ -174,6 +175,7 @@ async def rig(
         reader=reader,
         read_statistics=books.read_statistics,
         observer=books,
+        added_fields=added_fields,
         keys=keys,
         answered=books.answered,
     )

@@ -927,3 +927,46 @@ async def test_closing_aborts_what_does_not_end_in_time() -> None:
         await gateway.gateway.close(0.05)
         await asyncio.wait_for(node.calls[0].gone.wait(), 5)
         assert gateway.books.outcomes[0].ending is Ending.CLIENT_GONE
+
+
+@pytest.mark.parametrize(
+    ("path", "events"),
+    [
+        ("/v1/chat/completions", (TOKEN, USAGE, DONE)),
+        ("/v1/messages", (b'event: message_stop\ndata: {"type":"message_stop"}\n\n',)),
+        ("/v1/responses", (b'data: {"type":"response.completed","response":{"id":"r"}}\n\n',)),
+    ],
+)
+async def test_a_client_that_leaves_once_a_stream_has_said_that_it_ends_was_served(
+    path: str, events: tuple[bytes, ...]
+) -> None:
+    sent = stall(STREAM_HEAD, *map(chunked, events))  # the last chunk, which only HTTP needs, is still to come
+    async with scripted_node(sent) as node, rig(node.url) as gateway, Client.to(gateway) as client:
+        client.post(path, stream=True)
+        heard = b""
+        while events[-1] not in heard:
+            heard += await client.reader.read(65536)
+        client.writer.close()
+        await eventually(lambda: len(gateway.books.histories) == 1)
+        outcome = gateway.books.outcomes[0]
+        assert outcome.ending is Ending.COMPLETED
+        assert outcome.latency is not None
+        assert outcome.output_tokens == (5 if USAGE in events else None)
+        assert gateway.books.histories[0].status == 200
+        await asyncio.wait_for(node.calls[0].gone.wait(), 5)
+
+
+async def test_a_client_that_leaves_behind_an_errors_last_event_was_refused() -> None:
+    head = STREAM_HEAD.replace(b"200 OK", b"400 Bad Request")
+    async with (
+        scripted_node(stall(head, chunked(DONE))) as node,
+        rig(node.url) as gateway,
+        Client.to(gateway) as client,
+    ):
+        client.post(stream=True)
+        heard = b""
+        while DONE not in heard:
+            heard += await client.reader.read(65536)
+        client.writer.close()
+        await eventually(lambda: len(gateway.books.histories) == 1)
+        assert gateway.books.outcomes[0].ending is Ending.REFUSED

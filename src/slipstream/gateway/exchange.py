@@ -251,6 +251,7 @@ class Exchange:
     def _retry(self, failure: PlacementError) -> None:
         """Try another node, if that is still allowed."""
         self._failure = failure
+        self._relay.added = ()  # the next may be asked for less, or for nothing
         if self._retries_left > 0:
             self._retries_left -= 1
             self._place()
@@ -337,29 +338,33 @@ class Exchange:
 
     def _complete(self) -> None:
         """The node's answer came to its end."""
-        relay = self._relay
-        answer = relay.answer
-        assert answer is not None
         ended_at = self._ports.clock()
+        self._relay.end()
+        try:
+            self._settle_whole(ended_at)
+        finally:  # the answer is delivered, whatever can be read from it
+            self._relay.finish()
+
+    def _settle_whole(self, ended_at: float) -> None:
+        """The node has said all; what it says of itself is learnt, unless it is an error."""
+        relay = self._relay
+        answer, placement = relay.answer, self._placement
+        assert answer is not None
+        assert placement is not None
         status = answer.status
-        relay.end()
         if status >= 400:
             self._settle(Ending.FULL if status in FULL_STATUSES else Ending.REFUSED, status, now=ended_at)
-            relay.finish()
             return
-        placement = self._placement
-        assert placement is not None
         statistics: ResponseStatistics | None = None
         try:
             statistics = relay.statistics(placement.state.engine)
             told = relay.answer_id()
             if told is not None:
                 self._remember(told)
-        finally:  # the answer is delivered, whatever can be read from it
+        finally:
             output_tokens = statistics.output_tokens if statistics is not None else None
             latency = latency_of(self._request.received_at, relay.first_content_at, ended_at, output_tokens)
             self._settle(Ending.COMPLETED, status, latency, statistics, now=ended_at)
-            relay.finish()
 
     def _break_off(self, ending: Ending, error: PlacementError) -> None:
         """The answer can not be completed, unless all that matters had come."""
@@ -378,9 +383,14 @@ class Exchange:
         if self._ticket is not None:
             self._waiting.leave(self._ticket)
         self._drop_upstream()
-        self._settle(Ending.CLIENT_GONE, relay.answer.status if relay.answer is not None else None)
-        if self._request.account is not None:
-            self._request.account.close(relay.status_sent)
+        try:
+            if relay.terminated:  # clients of streams may leave as soon as they are told that it ends
+                self._settle_whole(self._ports.clock())
+            else:
+                self._settle(Ending.CLIENT_GONE, relay.answer.status if relay.answer is not None else None)
+        finally:
+            if self._request.account is not None:
+                self._request.account.close(relay.status_sent)
 
     def client_blocked(self) -> None:
         if self._connection is not None:

@@ -19,7 +19,8 @@ from slipstream.gateway.wire import ClientConnection, Request
 __all__ = ["HELD_BODY_BYTES", "Relay"]
 
 HELD_BODY_BYTES: Final = 64 * 1024
-"""Up to here a body of known length is held until it is whole, so that one cut short can still become a 502."""
+"""Up to here a body of known length is held until it is whole, so that one cut short can still become a 502. Where
+something has to be taken out of it, it is held up to the limit below, whether its length is known or not."""
 
 READ_BODY_BYTES: Final = 4 * 1024 * 1024
 """Longer bodies are not read for statistics."""
@@ -128,8 +129,13 @@ class Relay:
         self._body_bytes += len(data)
         if self._body_bytes <= READ_BODY_BYTES and (self._read or self._head is not None):
             self._pieces.append(data)
-        held = READ_BODY_BYTES if self.added else HELD_BODY_BYTES
-        if self._head is None or answer.length is None or answer.length > held:
+        length = answer.length
+        if self._head is None:
+            self._write_body(data)
+        elif self.added:
+            if (self._body_bytes if length is None else length) > READ_BODY_BYTES:
+                self._write_body(data if length is not None else b"".join((*self._pieces, data)))
+        elif length is None or length > HELD_BODY_BYTES:
             self._write_body(data)
 
     @property
