@@ -104,6 +104,21 @@ async def test_sighup_and_a_changed_file_are_taken_in_and_a_bad_file_is_not(tmp_
             assert (status, errors) == (0, "stopping: no new requests, running ones may finish\n")
 
 
+async def test_sighup_does_not_end_a_command_that_only_begins(tmp_path: Path) -> None:
+    path = tmp_path / "fleet.yaml"
+    path.write_text(config("http://127.0.0.1:9"))
+    async with started("serve", "-c", str(path)) as process:
+        assert process.stderr is not None
+        async with asyncio.timeout(START_S):
+            while b"warning" not in await process.stderr.readline():
+                pass
+        process.send_signal(signal.SIGHUP)
+        await line_with(process, "gateway on")
+        process.send_signal(signal.SIGTERM)
+        status, errors = await result(process)
+        assert (status, "Traceback" in errors) == (0, False), errors
+
+
 async def test_a_config_map_is_taken_in_when_kubernetes_swaps_it(tmp_path: Path) -> None:
     async with vllm_like() as node:
         for version, text in (("v1", config(node.url)), ("v2", config(node.url, routing="{holdback: 0.5}"))):

@@ -10,7 +10,7 @@ import uvloop
 
 from slipstream.cli.config import DEFAULT_FILE
 from slipstream.cli.descriptors import allow_many_connections
-from slipstream.cli.stopping import stop_signals
+from slipstream.cli.stopping import bear_early_reloads, stop_signals
 from slipstream.config import FleetConfig, load, warnings
 from slipstream.config.sources import files_of
 from slipstream.control.watch import Signature, signature_of
@@ -30,6 +30,7 @@ def serve(
 
     The file is read again when it changes, and on SIGHUP; one that can not be used changes nothing.
     """
+    bear_early_reloads()
     known = signature_of([config])
     try:
         loaded = load(config)

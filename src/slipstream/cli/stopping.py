@@ -8,7 +8,15 @@ import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-__all__ = ["stop_signals"]
+__all__ = ["bear_early_reloads", "stop_signals"]
+
+
+def bear_early_reloads() -> None:
+    """SIGHUP does nothing until ``stop_signals`` listens for it: what it asks to read again is only being read. Whoever
+    reloads all services at once would else end one that has just been started.
+    """
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_DFL:
+        signal.signal(signal.SIGHUP, lambda _number, _frame: None)
 
 
 @contextmanager
