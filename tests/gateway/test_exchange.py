@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from gateway_rig import Client, eventually, rig
 from scripted_node import (
     STREAM_HEAD,
     Behaviour,
+    Call,
     answer,
     chunked,
     close,
@@ -272,6 +274,25 @@ async def test_idle_connections_are_closed_before_the_node_would() -> None:
             await client.response()
         assert node.open_connections == 1
         await eventually(lambda: node.open_connections == 0)
+
+
+async def test_the_connection_of_a_request_that_outlasts_its_nodes_configuration_is_closed_with_it() -> None:
+    held = asyncio.Event()
+
+    async def late(call: Call) -> None:
+        await held.wait()
+        await answer()(call)
+
+    async with scripted_node(late, answer()) as node, rig(node.url, limits=Limits(node_keep_alive_s=0.05)) as gateway:
+        async with Client.to(gateway) as client, Client.to(gateway) as other:
+            client.post()
+            await eventually(lambda: node.open_connections == 1)
+            gateway.books.nodes[0] = replace(gateway.books.nodes[0], max_in_flight=3)
+            other.post()
+            assert (await other.response()).status == 200
+            held.set()
+            assert (await client.response()).status == 200
+            await eventually(lambda: node.open_connections == 0)
 
 
 @pytest.mark.parametrize("behaviour", [close(), reset()])

@@ -297,6 +297,7 @@ class NodePool:
     __slots__ = (
         "_authorities",
         "_clock",
+        "_closed",
         "_host",
         "_idle",
         "_keep_alive_s",
@@ -324,6 +325,7 @@ class NodePool:
         self._keep_alive_s = keep_alive_s
         self._clock = clock
         self._idle: list[NodeConnection] = []
+        self._closed = False
         self.repeated: RepeatedHead | None = None
         self.last: Answer | None = None  # what ``repeated`` was read as
         host = url.netloc.rpartition("@")[2]
@@ -352,7 +354,10 @@ class NodePool:
         return cast("NodeConnection", connection)
 
     def give_back(self, connection: NodeConnection) -> None:
-        """Keep a connection for the next request."""
+        """Keep a connection for the next request, if there can be one: nobody would look after it in a closed pool."""
+        if self._closed:
+            connection.close()
+            return
         connection.idle_since = self._clock()
         self._idle.append(connection)
 
@@ -380,6 +385,7 @@ class NodePool:
 
     def close(self) -> None:
         """Close the idle connections; those in use close when they are done."""
+        self._closed = True
         for connection in self._idle:
             connection.close()
         self._idle.clear()
