@@ -283,16 +283,20 @@ async def test_the_connection_of_a_request_that_outlasts_its_nodes_configuration
         await held.wait()
         await answer()(call)
 
-    async with scripted_node(late, answer()) as node, rig(node.url, limits=Limits(node_keep_alive_s=0.05)) as gateway:
-        async with Client.to(gateway) as client, Client.to(gateway) as other:
-            client.post()
-            await eventually(lambda: node.open_connections == 1)
-            gateway.books.nodes[0] = replace(gateway.books.nodes[0], max_in_flight=3)
-            other.post()
-            assert (await other.response()).status == 200
-            held.set()
-            assert (await client.response()).status == 200
-            await eventually(lambda: node.open_connections == 0)
+    async with (
+        scripted_node(late, answer()) as node,
+        rig(node.url, limits=Limits(node_keep_alive_s=0.05)) as gateway,
+        Client.to(gateway) as client,
+        Client.to(gateway) as other,
+    ):
+        client.post()
+        await eventually(lambda: node.open_connections == 1)
+        gateway.books.nodes[0] = replace(gateway.books.nodes[0], max_in_flight=3)
+        other.post()
+        assert (await other.response()).status == 200
+        held.set()
+        assert (await client.response()).status == 200
+        await eventually(lambda: node.open_connections == 0)
 
 
 @pytest.mark.parametrize("behaviour", [close(), reset()])
