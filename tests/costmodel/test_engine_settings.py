@@ -47,6 +47,7 @@ def test_equal_neighbours_are_one_range_from_batch_1_on() -> None:
         DraftRange(32, 64, 0),
     )
     assert schedule_of([8], [3]) == (DraftRange(1, 8, 3),)
+    assert schedule_of([1, 8], [3, 2], 20) == (DraftRange(1, 7, 3), DraftRange(8, 20, 2))
 
 
 @given(st.lists(st.integers(0, 3), min_size=1, max_size=12), st.data())

@@ -15,7 +15,14 @@ from slipstream.cli import application
 
 __all__ = ["Command", "Parameter", "commands", "sections"]
 
-_KINDS = {"int": "whole number", "float": "number", "str": "text", "Path": "path", "bool": ""}
+_KINDS = {
+    "int": "whole number",
+    "float": "number",
+    "str": "text",
+    "Path": "path",
+    "list": "text, may be repeated",
+    "bool": "",
+}
 
 
 class Parameter(NamedTuple):

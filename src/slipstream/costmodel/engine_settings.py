@@ -36,9 +36,10 @@ class DraftRange:
 class Plan:
     """What the engines of a fleet are to be told.
 
-    ``method``: draft, eagle, eagle3, medusa, mtp or ngram; ``draft``: what holds its weights, ``None`` where it has
-    none of its own. ``schedule``: the best K by batch size, from 1 on without a gap. ``admitted…``: the most sequences
-    that fit a standard node, and a speculative one. ``pinned``: categories for which speculation does not pay.
+    ``method``: draft, eagle, eagle3, medusa, mtp, block or ngram; ``draft``: what holds its weights, ``None`` where
+    it has none of its own. ``schedule``: the best K by batch size, from 1 on without a gap. ``admitted…``: the most
+    sequences that fit a standard node, and a speculative one. ``pinned``: categories for which speculation does not
+    pay.
     """
 
     target: str
@@ -74,12 +75,17 @@ class EngineSettings:
         return "\n".join([f"# {self.title}", *(f"# {note}" for note in self.notes), self.text])
 
 
-def schedule_of(batch_sizes: Sequence[int], best_k: Sequence[int]) -> tuple[DraftRange, ...]:
-    """Ranges of equal K from the best K at rising batch sizes; between two of them the K of the lower one holds."""
+def schedule_of(
+    batch_sizes: Sequence[int], best_k: Sequence[int], last_size: int | None = None
+) -> tuple[DraftRange, ...]:
+    """Ranges of equal K from the best K at rising batch sizes; between two of them the K of the lower one holds.
+
+    The K of the last one holds up to ``last_size``, or for itself alone.
+    """
     ranges: list[DraftRange] = []
     for place, (batch, k) in enumerate(zip(batch_sizes, best_k, strict=True)):
         first = 1 if place == 0 else batch
-        last = batch_sizes[place + 1] - 1 if place + 1 < len(batch_sizes) else batch
+        last = batch_sizes[place + 1] - 1 if place + 1 < len(batch_sizes) else last_size or batch
         if ranges and ranges[-1].k == k:
             ranges[-1] = DraftRange(ranges[-1].first, last, k)
         else:
@@ -152,6 +158,7 @@ _VLLM_METHODS = {
     "eagle3": "eagle3",
     "medusa": "medusa",
     "mtp": "mtp",
+    "block": "dflash",
     "ngram": "ngram",
 }
 _VLLM_UNSCHEDULED = ("medusa",)

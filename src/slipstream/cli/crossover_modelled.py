@@ -1,0 +1,245 @@
+"""``--model roofline``, ``linear`` and ``table``: curves from step times that are computed, fitted or measured."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from slipstream.cli.crossover_answer import Answered, Bill, answer_of, throughput
+from slipstream.cli.crossover_question import Acceptance, Candidate
+from slipstream.core.speedup import recommendation_of
+from slipstream.costmodel.acceptance import AcceptanceCurve, geometric, surviving
+from slipstream.costmodel.catalogue import engine_named, hardware_named, model_named
+from slipstream.costmodel.costs import Costs, RooflineCosts
+from slipstream.costmodel.curve import Workload, best_k, curve_of
+from slipstream.costmodel.errors import ImpossibleInput
+from slipstream.costmodel.memory import Admitted, admitted
+from slipstream.costmodel.mixture import exclusions, heterogeneous
+from slipstream.costmodel.model import Model
+from slipstream.costmodel.profiles import LinearCosts, TableCosts, article_1, read_profile
+from slipstream.costmodel.roofline import Deployment
+from slipstream.costmodel.rows import Curve
+from slipstream.costmodel.speculator import (
+    Speculator,
+    block_head,
+    draft_model,
+    eagle_head,
+    medusa_heads,
+    mtp_layer,
+    ngram,
+)
+
+__all__ = ["HEADS", "Found", "costs_from_profile", "deployment_of", "hub_name", "modelled", "speculator_of"]
+
+HEADS: Mapping[str, Callable[[Model], Speculator]] = MappingProxyType(
+    {
+        "eagle": lambda target: eagle_head(target, version=1),
+        "eagle3": eagle_head,
+        "medusa": medusa_heads,
+        "mtp": mtp_layer,
+        "block": block_head,
+    }
+)
+"""Speculators that are made for a target, by name. Others are ngram, and draft models by their own names."""
+
+DEFAULT_CONTEXT = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The document, its curves for a plot, and what each was computed from."""
+
+    answer: dict[str, Any]
+    curves: list[Curve]
+    costs: list[Costs]
+    acceptances: list[AcceptanceCurve]
+    workload: Workload
+
+    def best_k(self, candidate: int, batch_sizes: Sequence[int], most: int) -> list[int]:
+        """The best K of a candidate at each batch size, none above ``most``; 0 where nothing drafted is best."""
+        costs, acceptance = self.costs[candidate], self.acceptances[candidate]
+        return [int(k) for k in best_k(costs, acceptance, list(batch_sizes), self.workload, most=most)]
+
+
+def deployment_of(
+    target: str | None, hardware: str | None, engine: str, gpus: int, weights: str | None, kv_dtype: str
+) -> Deployment:
+    """Raises ValueError for what no catalogue and no file has."""
+    if target is None or hardware is None:
+        missing = " and ".join(
+            option for option, given in (("--target", target), ("--hardware", hardware)) if given is None
+        )
+        raise ImpossibleInput(f"the roofline needs {missing}; `slipstream crossover --list` shows what there is")
+    return Deployment(model_named(target), hardware_named(hardware), engine_named(engine), gpus, weights, kv_dtype)
+
+
+def speculator_of(candidate: Candidate, target: Model, *, sharded: bool) -> Speculator:
+    """What the candidate's name means beside ``target``. Raises ValueError for a name that nothing has."""
+    name, share = candidate.speculator, candidate.proposing_share
+    if name == "ngram":
+        if share is None:
+            raise ImpossibleInput(
+                "ngram proposes only where it finds something: give the share of steps as --p (0.1 to 0.4 was measured)"
+            )
+        return ngram(share)
+    if name in HEADS:
+        made = HEADS[name](target)
+    else:
+        try:
+            model = model_named(name)
+        except ValueError as error:
+            known = ", ".join([*HEADS, "ngram"])
+            raise ImpossibleInput(f"no speculator is called {name}: {known}, or a draft model; {error}") from None
+        made = draft_model(model, sharded=sharded)
+    return made if share is None else replace(made, proposing_share=share)
+
+
+def hub_name(name: str) -> str:
+    """Where an engine finds the model of that name: a path as it is, one of the catalogue by its name on the hub."""
+    return name if Path(name).exists() else model_named(name).source.rpartition(" of ")[2] or name
+
+
+def costs_from_profile(form: str, profile: str | None) -> LinearCosts | TableCosts:
+    """The profile of a file, or the one called ``article-1``. Raises ValueError when it can not be used as ``form``."""
+    if profile is None:
+        raise ImpossibleInput(f"--model {form} needs --profile FILE, or --profile article-1")
+    costs = article_1() if profile == "article-1" else read_profile(Path(profile))
+    if isinstance(costs, LinearCosts) is not (form == "linear"):
+        other = "table" if form == "linear" else "linear"
+        raise ImpossibleInput(f"{profile} holds a {other} profile: use --model {other}")
+    return costs
+
+
+def modelled(
+    model: str,
+    candidates: Sequence[Candidate],
+    batch_sizes: Sequence[int] | None,
+    source: Deployment | LinearCosts | TableCosts,
+    *,
+    context: int | None,
+    prompt_tokens: int,
+    output_tokens: int,
+    sharded: bool,
+    bill: Bill,
+    request_alphas: tuple[float, ...] = (),
+) -> Found:
+    """Every candidate's curve. ``batch_sizes`` ``None``: what suits the source. Raises ValueError as its parts do."""
+    batches = list(batch_sizes or _batches(source))
+    workload = Workload(context if context is not None else _context(source), prompt_tokens, output_tokens)
+    answered: list[Answered] = []
+    costs_found: list[Costs] = []
+    at_admitted = None
+    for candidate in candidates:
+        costs, fits = _costs(source, candidate, workload, sharded=sharded)
+        acceptance = acceptance_curve(candidate.acceptance)
+        curve = curve_of(candidate.speculator, costs, acceptance, candidate.k, batches, workload, admitted=fits)
+        best = [row.best_k or 0 for row in curve.rows]
+        standard, speculative = (None, None) if fits is None else (fits.standard, fits.speculative)
+        answered.append(Answered(candidate, curve, best, costs.proposing_share, standard, speculative))
+        costs_found.append(costs)
+        if fits is not None and at_admitted is None:
+            at_admitted = _at_admitted(costs, acceptance, candidate.k, workload, fits, bill)
+    title, notes = _told(source, workload, sharded=sharded)
+    answer = answer_of(model, title, answered, bill, notes, at_admitted)
+    answer["exclusions"] = _exclusions(
+        candidates, costs_found[0], [row.batch_size for row in answered[0].curve.rows], workload
+    )
+    if request_alphas:
+        sizes = [int(row.batch_size) for row in answered[0].curve.rows]
+        answer["mixed"] = _mixed(costs_found[0], request_alphas, candidates[0].k, sizes, workload)
+    kept = [acceptance_curve(candidate.acceptance) for candidate in candidates]
+    return Found(answer, [one.curve for one in answered], costs_found, kept, workload)
+
+
+def acceptance_curve(acceptance: Acceptance) -> AcceptanceCurve:
+    """Tau over K, from whichever of the two was given."""
+    return geometric(acceptance.alpha or 0.0) if acceptance.survival is None else surviving(acceptance.survival)
+
+
+def _costs(
+    source: Deployment | LinearCosts | TableCosts, candidate: Candidate, workload: Workload, *, sharded: bool
+) -> tuple[Costs, Admitted | None]:
+    if isinstance(source, Deployment):
+        speculator = speculator_of(candidate, source.model, sharded=sharded)
+        return RooflineCosts(source, speculator), admitted(source, speculator, workload.context)
+    if candidate.proposing_share is None:
+        return source, None
+    return replace(source, proposing_share=candidate.proposing_share), None
+
+
+def _batches(source: Deployment | LinearCosts | TableCosts) -> Sequence[float]:
+    if isinstance(source, TableCosts):
+        low, high = source.batch_range
+        return sorted({batch for batch, _ in source.step_s[0] if low <= batch <= high})
+    return (1, 2, 4, 8, 16, 32, 64, 128)
+
+
+def _context(source: Deployment | LinearCosts | TableCosts) -> float:
+    measured = source.context_tokens if isinstance(source, TableCosts) else None
+    return DEFAULT_CONTEXT if measured is None else measured
+
+
+def _at_admitted(
+    costs: Costs, acceptance: AcceptanceCurve, k: int, workload: Workload, fits: Admitted, bill: Bill
+) -> dict[str, Any] | None:
+    """Both arms as full as memory lets them be, where the second half of the published rule can bind."""
+    if not fits.standard or not fits.speculative:
+        return None
+    loads = sorted({fits.standard, fits.speculative})
+    rows = {row.batch_size: row for row in curve_of("", costs, acceptance, k, loads, workload, largest=1).rows}
+    standard, speculative = rows[fits.standard], rows[fits.speculative]
+    gain = speculative.speculative_user_tps / standard.standard_user_tps
+    tps = {"standard": standard.standard_aggregate_tps, "speculative": speculative.speculative_aggregate_tps}
+    return {
+        "speedup": gain,
+        "standard_aggregate_tps": tps["standard"],
+        "speculative_aggregate_tps": tps["speculative"],
+        **throughput("standard", tps["standard"], bill),
+        **throughput("speculative", tps["speculative"], bill),
+        "recommendation": recommendation_of(gain, tps["speculative"], tps["standard"]).value,
+    }
+
+
+def _exclusions(
+    candidates: Sequence[Candidate], costs: Costs, batch_sizes: Sequence[float], workload: Workload
+) -> list[dict[str, Any]]:
+    """Of the first speculator and its first K, which categories to route away at which batch size."""
+    speculator, k = candidates[0].speculator, candidates[0].k
+    of_one = {one.category: one for one in candidates if (one.speculator, one.k) == (speculator, k) and one.category}
+    if not of_one:
+        return []
+    curves = {str(name): acceptance_curve(one.acceptance) for name, one in of_one.items()}
+    shares = {str(name): one.traffic_share for name, one in of_one.items()}
+    return [asdict(one) for one in exclusions(costs, curves, shares, k, batch_sizes, workload)]
+
+
+def _mixed(
+    costs: Costs, alphas: Sequence[float], k: int, batch_sizes: Sequence[int], workload: Workload
+) -> list[dict[str, Any]]:
+    """Batches whose requests' alphas are spread as ``alphas`` are."""
+    ranked = sorted(alphas)
+    return [
+        asdict(
+            heterogeneous(costs, [ranked[(2 * i + 1) * len(ranked) // (2 * size)] for i in range(size)], k, workload)
+        )
+        for size in batch_sizes
+    ]
+
+
+def _told(source: Deployment | LinearCosts | TableCosts, workload: Workload, *, sharded: bool) -> tuple[str, list[str]]:
+    """A title, and in sentences what the figures hold for."""
+    asked = f"context {workload.context:g}"
+    if workload.prompt_tokens:
+        asked += f", prompt {workload.prompt_tokens:g}, output {workload.output_tokens:g}"
+    if not isinstance(source, Deployment):
+        return f"profile of {source.provenance.model}, {asked}", [f"Profile: {source.provenance}."]
+    where = f"{source.tensor_parallel} × {source.hardware.name}"
+    title = f"{source.model.name} on {where}, {source.engine.name}, {asked}"
+    dtypes = f"weights {source.weights}, KV cache {source.kv_dtype}"
+    notes = [f"Computed from datasheet and model card: {dtypes}. Measure before you rely on a crossover."]
+    if not sharded:
+        notes.append("The draft model lies whole on each GPU.")
+    return title, notes

@@ -1,0 +1,106 @@
+"""What a live engine has counted of its speculator since it started, asked of it once."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+
+from slipstream.core.acceptance.measures import (
+    alpha_of,
+    draft_acceptance_ratio_of,
+    mean_acceptance_length_from_counts,
+    mean_acceptance_length_from_ratio,
+    survival_of,
+)
+from slipstream.core.errors import EngineError
+from slipstream.core.node import NodeReport
+from slipstream.costmodel.errors import ImpossibleInput
+from slipstream.engines.catalogue import ENGINES
+from slipstream.engines.detect import PROBE_PATHS, detect
+from slipstream.engines.engine import merged
+from slipstream.engines.scrape import Scraper
+
+__all__ = ["Counted", "counted_by"]
+
+TIMEOUT_S = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """``alpha`` at the node's ``k``; ``survival`` by draft position and the share are ``None`` where not told."""
+
+    alpha: float
+    k: int
+    survival: tuple[float, ...] | None
+    proposing_share: float | None
+    source: str
+
+
+def counted_by(url: str) -> Counted:
+    """The acceptance over the life of the engine at ``url``.
+
+    Raises `ImpossibleInput` when it does not answer, has no speculator, or has counted too little to tell.
+    """
+    try:
+        report = asyncio.run(_report(url))
+    except EngineError as error:
+        raise ImpossibleInput(str(error)) from None
+    return _counted(report, url)
+
+
+def _counted(report: NodeReport, url: str) -> Counted:
+    counters, k = report.counters, report.k
+    if counters is None:
+        raise ImpossibleInput(
+            f"{url} ({report.engine}) counts no drafted tokens: it has no speculator, or does not tell"
+        )
+    if not k:
+        raise ImpossibleInput(
+            f"{url} ({report.engine}) does not tell how many tokens it drafts a step: give --alpha and --k"
+        )
+    tau = None
+    if counters.accepted is not None and counters.verify_steps:
+        tau = mean_acceptance_length_from_counts(counters.accepted, counters.verify_steps)
+    elif counters.accepted is not None and counters.drafted:
+        tau = mean_acceptance_length_from_ratio(counters.accepted / counters.drafted, k)
+    if tau is None:
+        raise ImpossibleInput(f"{url} ({report.engine}) has drafted nothing yet: its acceptance is not known")
+    survival = None
+    if counters.accepted_per_position and counters.verify_steps:
+        survival = survival_of(counters.accepted_per_position, counters.verify_steps)
+    share = None
+    if counters.generated_tokens is not None and counters.accepted is not None and counters.verify_steps:
+        share = min(
+            1.0, counters.verify_steps / max(counters.generated_tokens - counters.accepted, counters.verify_steps)
+        )
+    ratio = draft_acceptance_ratio_of(tau, k)
+    return Counted(alpha_of(tau, k), k, survival, share, f"counters of {url}: {ratio:.0%} of drafted tokens accepted")
+
+
+async def _report(url: str) -> NodeReport:
+    try:
+        scraper = Scraper(url)
+    except ValueError as error:
+        raise ImpossibleInput(str(error)) from None
+    try:
+        pages: dict[str, bytes] = {}
+        refused: EngineError | None = None
+        for path in PROBE_PATHS:
+            try:
+                pages[path] = await scraper.fetch(path, TIMEOUT_S)
+            except EngineError as error:
+                refused = error
+        if not pages and refused is not None:
+            raise refused
+        engine = detect(pages)
+        if engine is None:
+            raise ImpossibleInput(f"{url} answers, but as none of the engines that are known: {', '.join(ENGINES)}")
+        report = NodeReport(engine=engine.name)
+        for page in (*engine.load, *engine.counters, *engine.facts):
+            try:
+                report = merged(report, page.read(await scraper.fetch(page.path, TIMEOUT_S)))
+            except EngineError:  # a page that this version has not: another has the figure, or it is not known
+                continue
+        return engine.completed(report)
+    finally:
+        scraper.close()
