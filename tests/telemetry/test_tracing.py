@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gzip
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -43,10 +43,12 @@ class Collector:
 
 
 @asynccontextmanager
-async def collector() -> AsyncIterator[Collector]:
+async def collector(
+    answer: Callable[[web.Request], Awaitable[web.Response]] | None = None,
+) -> AsyncIterator[Collector]:
     received = Collector()
     app = web.Application()
-    app.router.add_post("/v1/traces", received.receive)
+    app.router.add_post("/v1/traces", received.receive if answer is None else answer)
     runner = web.AppRunner(app)
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0)
@@ -63,8 +65,10 @@ def values(attributes: Any) -> dict[str, Any]:
     return {one.key: getattr(one.value, one.value.WhichOneof("value")) for one in attributes}
 
 
-def tracer_to(endpoint: str, sample: float = 1.0, draw: float = 0.5) -> Tracer:
-    return Tracer(endpoint, version="1.2.3", draw=lambda: draw, wall_clock=lambda: WALL_CLOCK, sample=sample)
+def tracer_to(endpoint: str, sample: float = 1.0, draw: float = 0.5, close_s: float = 10.0) -> Tracer:
+    return Tracer(
+        endpoint, version="1.2.3", draw=lambda: draw, wall_clock=lambda: WALL_CLOCK, sample=sample, close_s=close_s
+    )
 
 
 async def closed(tracer: Tracer) -> None:
@@ -204,3 +208,22 @@ async def test_a_request_that_is_no_generation_is_named_by_its_method() -> None:
     assert span.name == "POST"
     assert "gen_ai.operation.name" not in values(span.attributes)
     assert "slipstream.ending" not in values(span.attributes)
+
+
+async def test_a_collector_that_hangs_does_not_hold_up_the_end() -> None:
+    asked, over = asyncio.Event(), asyncio.Event()
+
+    async def hang(_request: web.Request) -> web.Response:
+        asked.set()
+        await over.wait()
+        return web.Response()
+
+    async with collector(hang) as hung:
+        tracer = tracer_to(hung.url, close_s=0.2)
+        trace = tracer.begin(b"", 1.0)
+        assert trace is not None
+        trace.end(history(attempt()))
+        async with asyncio.timeout(8):  # the exporter's own patience is 10 s and more
+            await closed(tracer)
+        assert asked.is_set()
+        over.set()

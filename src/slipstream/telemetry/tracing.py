@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import threading
 from collections.abc import Callable
 from typing import Final
 
@@ -24,6 +25,9 @@ from slipstream.core.history import Attempt, History
 from slipstream.telemetry.access_log import MODEL_CHARACTERS, PATH_CHARACTERS
 
 __all__ = ["Trace", "Tracer"]
+
+CLOSE_S: Final = 5.0
+"""The exporter itself would wait half a minute for a collector that hangs, and service managers wait no longer."""
 
 _TRACEPARENT: Final = re.compile(rb"^traceparent:[ \t]*([^\r\n]*?)[ \t]*\r\n", re.MULTILINE)
 _VALUE: Final = re.compile(rb"(?!ff)([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?")
@@ -77,9 +81,11 @@ class Tracer:
         draw: Callable[[], float],
         wall_clock: Callable[[], float],
         sample: float = 0.0,
+        close_s: float = CLOSE_S,
     ) -> None:
         """``endpoint`` is the collector's address, of which ``/v1/traces`` is asked. ``version`` is Slipstream's."""
         self.sample = sample
+        self._close_s = close_s
         self._draw = draw
         self._wall_clock = wall_clock
         names = {"service.name": os.environ.get("OTEL_SERVICE_NAME", "slipstream"), "service.version": version}
@@ -107,8 +113,10 @@ class Tracer:
         return Trace(span, _TRACEPARENT.sub(b"", lines) + own, self._wall_clock)
 
     def close(self) -> None:
-        """Send what has ended, as far as that takes no more than some seconds. Blocks."""
-        self._provider.shutdown()
+        """Send what has ended, as far as that takes no more than ``close_s``. Blocks."""
+        closing = threading.Thread(target=self._provider.shutdown, name="send spans", daemon=True)
+        closing.start()
+        closing.join(self._close_s)
 
 
 def _parent(value: bytes) -> SpanContext | None:
