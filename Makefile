@@ -7,7 +7,7 @@ COMPILED := build/compiled
 
 MINUTES ?= 10
 
-.PHONY: help demo check test format bench fuzz endurance clean
+.PHONY: help demo check test format bench validate fuzz endurance clean
 .DEFAULT_GOAL := help
 
 help:
@@ -15,6 +15,7 @@ help:
 	@echo "make test    format, lint, types, layers, tests with coverage: all that CI runs"
 	@echo "make endurance  long runs: clients that leave, many streams, nodes in trouble"
 	@echo "make bench   measure the hot paths (see docs/explanation/performance.md)"
+	@echo "make validate  compare the cost model with published measurements (writes docs/explanation/validation.md)"
 	@echo "make fuzz    send the wire mutated bytes for MINUTES=$(MINUTES) and keep what behaved in a new way"
 	@echo "make format  apply the formatter and the safe lint fixes"
 	@echo "make clean   remove $(VENV) and caches"
@@ -56,6 +57,9 @@ format: $(STAMP)
 
 bench: $(COMPILED)/.built
 	PYTHONPATH=$(COMPILED) $(BIN)/python -m benchmarks
+
+validate: $(STAMP)
+	$(BIN)/python -m slipstream.costmodel.validation docs/explanation/validation.md
 
 fuzz: $(STAMP)
 	PYTHONPATH=tests $(BIN)/python tests/fuzz_wire.py --minutes $(MINUTES)

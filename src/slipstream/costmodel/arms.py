@@ -43,6 +43,8 @@ def speculative_step_s(
     verifying = pass_s(deployment, batch_size, 1.0 + width, context)
     host = engine.step_s + engine.sequence_s * batch_size
     overhead = speculator.proposing_share * (engine.speculative_step_s + engine.speculative_sequence_s * batch_size)
+    if engine.graph_sequences is not None:
+        overhead = overhead + (batch_size > engine.graph_sequences) * deployment.model.layers * engine.eager_layer_s
     at_zero = standard_step_s(deployment, batch_size, context) * (1.0 + zero_draft_tax)
     return np.where(k > 0.0, drafting + verifying + host + overhead, at_zero)
 

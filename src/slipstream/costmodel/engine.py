@@ -9,18 +9,21 @@ __all__ = ["Engine"]
 
 @dataclass(frozen=True, slots=True)
 class Engine:
-    """Constants of one engine, all in seconds but the last two.
+    """Constants of one engine, in seconds where the name ends in ``_s``.
 
-    ``layer_s``: gaps between the kernels of a layer. ``step_s``: what the host does once a step, ``sequence_s`` once a
-    sequence and step. ``collective_s``: start of one all-reduce. ``draft_pass_s``: launch and sampling of one pass of
-    a drafter, on top of its arithmetic. ``speculative_step_s``: rejection sampling and bookkeeping of a verify step,
-    and ``speculative_sequence_s`` what comes on top for each sequence of it. ``interference``: share of others'
-    prefill time that running requests wait for, 0..1. ``expert_efficiency``: share of the dense arithmetic rate that
-    expert layers reach, 0..1.
+    ``layer_s``: gaps between the kernels of a layer, and ``expert_layer_s`` what routing and gathering add to it in a
+    layer of experts. ``step_s``: what the host does once a step, ``sequence_s`` once a sequence and step.
+    ``collective_s``: start of one all-reduce. ``draft_pass_s``: launch and sampling of one pass of a drafter, on top of
+    its arithmetic. ``speculative_step_s``: rejection sampling and bookkeeping of a verify step, and
+    ``speculative_sequence_s`` what comes on top for each sequence of it. ``graph_sequences``: the largest batch whose
+    verify step is replayed from a captured graph (``None`` = all); above it each layer takes ``eager_layer_s`` more.
+    ``interference``: how long running requests wait for others' prompts, as a share of their prefill time, about 1.
+    ``expert_efficiency``: share of the dense arithmetic rate that layers of experts reach, 0..1.
     """
 
     name: str
     layer_s: float
+    expert_layer_s: float
     step_s: float
     sequence_s: float
     collective_s: float
@@ -29,3 +32,6 @@ class Engine:
     speculative_sequence_s: float
     interference: float
     expert_efficiency: float
+    graph_sequences: int | None = None
+    eager_layer_s: float = 0.0
+    source: str = ""

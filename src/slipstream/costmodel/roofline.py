@@ -1,6 +1,6 @@
 """How long one pass takes: bytes over bandwidth against arithmetic, from a datasheet and a model card.
 
-Two limits meet in a soft knee: `(memory^p + compute^p)^(1/p)`, since near the ridge neither is reached alone (Vidur's
+Two limits meet in a soft knee: `√(memory² + compute²)`, since near the ridge neither is reached alone (Vidur's
 kernel times bend over a factor of four in tokens). Keys and values are read per sequence and their time is added, since
 attention and matrix products take turns. The number of distinct experts that `t` tokens touch is
 `E·(1 − ((E − k)/E)^t)` (Huang et al., "MoESD", 2025), for uniform routing.
@@ -78,7 +78,7 @@ def pass_s(deployment: Deployment, sequences: ArrayLike, tokens_each: ArrayLike,
         used = model.moe_layers * model.experts_per_token * model.expert_parameters
         total = total + _knee(expert_read, 2.0 * used * tokens / (ranks * rate * engine.expert_efficiency))
     total = total + _attention_s(deployment, sequences, tokens, context)
-    total = total + model.layers * engine.layer_s
+    total = total + model.layers * engine.layer_s + model.moe_layers * engine.expert_layer_s
     if ranks > 1:
         sent = 2.0 * (ranks - 1) / ranks * model.hidden * _BF16 / hardware.link_bytes_per_s
         total = total + 2 * model.layers * (engine.collective_s + sent * tokens)
@@ -102,9 +102,8 @@ def _attention_s(deployment: Deployment, sequences: Seconds, tokens: Seconds, co
 
 
 def _knee(memory: Seconds, compute: Seconds) -> Seconds:
-    """The p-norm of both with p = 4."""
-    squared_memory, squared_compute = memory * memory, compute * compute
-    return np.sqrt(np.sqrt(squared_memory * squared_memory + squared_compute * squared_compute))
+    """Both as the legs of a right triangle: a p-norm with p = 2."""
+    return np.hypot(memory, compute)
 
 
 def standard_step_s(deployment: Deployment, batch_size: ArrayLike, context: ArrayLike) -> Seconds:

@@ -1,0 +1,24 @@
+"""``python -m slipstream.costmodel.validation [PAGE] [TABLES]``: write the page, its plots beside it."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from slipstream.costmodel.validation.measurements import SHIPPED, read_measurements
+from slipstream.costmodel.validation.report import Scores, page, plots
+
+
+def main(arguments: list[str]) -> None:
+    """Compare the tables (default: those that ship) with the model, and write what comes out."""
+    target = Path(arguments[0] if arguments else "docs/explanation/validation.md")
+    scores = Scores(read_measurements(Path(arguments[1]) if len(arguments) > 1 else SHIPPED))
+    target.write_text(page(scores), encoding="utf-8")
+    plots(scores, target.parent)
+
+
+if __name__ == "__main__":
+    try:
+        main(sys.argv[1:])
+    except ValueError as error:
+        sys.exit(str(error))
