@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
@@ -28,6 +28,13 @@ from slipstream.telemetry.reloads import Reloads
 __all__ = ["Admin", "serve_admin"]
 
 MAX_BODY_BYTES = 64 * 1024
+MOST_CONNECTIONS = 256
+"""Of more, the oldest are closed: a request takes milliseconds, and who opens connections and says nothing must not use
+up the descriptors that the data plane needs, nor keep an operator out.
+"""
+HANDSHAKE_S = 10.0
+CLOSE_S = 2.0
+"""How long a request that runs at the end may take."""
 
 _log = structlog.get_logger()
 
@@ -156,15 +163,26 @@ class Admin:
 @asynccontextmanager
 async def serve_admin(admin: Admin, host: str, port: int, tls: ssl.SSLContext | None = None) -> AsyncIterator[str]:
     """Serve for as long as the context lasts; yields the base URL. Raises ``OSError`` when the address is taken."""
-    runner = web.AppRunner(admin.application(), access_log=None, handle_signals=False)
+    runner = web.AppRunner(admin.application(), access_log=None, handle_signals=False, shutdown_timeout=CLOSE_S)
     await runner.setup()
-    try:
-        await web.TCPSite(runner, host, port, ssl_context=tls).start()
-        bound_host, bound_port, *_ = runner.addresses[0]
+    server = runner.server
+    assert server is not None
+
+    def accept() -> asyncio.Protocol:
+        for oldest in server.connections[: 1 - MOST_CONNECTIONS]:
+            oldest.force_close()
+        return server()
+
+    async with AsyncExitStack() as stack:
+        stack.push_async_callback(runner.cleanup)
+        handshake_s = None if tls is None else HANDSHAKE_S
+        listener = await asyncio.get_running_loop().create_server(
+            accept, host, port, ssl=tls, ssl_handshake_timeout=handshake_s
+        )
+        stack.callback(listener.close)
+        bound_host, bound_port, *_ = listener.sockets[0].getsockname()
         shown_host = f"[{bound_host}]" if ":" in bound_host else bound_host
         yield f"{'http' if tls is None else 'https'}://{shown_host}:{bound_port}"
-    finally:
-        await runner.cleanup()
 
 
 @web.middleware
