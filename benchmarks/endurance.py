@@ -37,7 +37,7 @@ from slipstream.load.answer import StreamedAnswer, WholeAnswer
 
 ABORT_LAG_S: Final = 5.0
 """How long after the last client left the books must be empty: a poll, and the slowest abort lag of an engine."""
-HANG_S: Final = 60.0
+HANG_S: Final = 30.0
 PROMPTS: Final = (
     "Write a Python function that merges two sorted lists.\n```python\ndef merge(a, b):\n```",
     "Hello! How was your day?",
@@ -204,17 +204,32 @@ async def ask(made: Stage, chance: random.Random, leave_after_s: float | None, t
         "stream": streamed,
         "max_tokens": tokens,
     }
+    name = f"endurance-{chance.getrandbits(64):x}"
     try:
         async with asyncio.timeout(HANG_S):
-            return await _answer(made, body, leave_after_s, streamed=streamed)
+            return await _answer(made, name, body, leave_after_s, streamed=streamed)
     except TimeoutError:
-        return f"an answer did not end within {HANG_S:g} s (streamed: {streamed})"
+        return f"an answer did not end within {HANG_S:g} s (streamed: {streamed}): {await explained(made, name)}"
 
 
-async def _answer(made: Stage, body: dict[str, Any], leave_after_s: float | None, *, streamed: bool) -> str:
+async def explained(made: Stage, name: str) -> str:
+    """What the gateway knows of a request, and its node of the requests that it has not ended."""
+    async with made.session.get(f"{made.admin}/decisions/{name}") as response:
+        attempts = (await response.json()).get("attempts", [])
+    told = [{key: one[key] for key in ("node", "reason", "ending", "age_s")} for one in attempts]
+    if not told or told[-1]["node"] is None:
+        return str(told)
+    seen = await state(made, told[-1]["node"])
+    running = [one for one in seen["requests"] if one["ended_at_s"] is None and name in one["headers"].values()]
+    return f"{told}; at the node, whose faults are {seen['faults']}: {running or 'unknown'}"
+
+
+async def _answer(made: Stage, name: str, body: dict[str, Any], leave_after_s: float | None, *, streamed: bool) -> str:
     try:
         async with asyncio.timeout(leave_after_s):
-            async with made.session.post(f"{made.url}/v1/chat/completions", json=body) as response:
+            async with made.session.post(
+                f"{made.url}/v1/chat/completions", json=body, headers={"x-request-id": name}
+            ) as response:
                 if not streamed or response.status != 200:
                     whole = WholeAnswer(response.status, await response.read())
                     if whole.error is None:
