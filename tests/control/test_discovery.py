@@ -39,9 +39,11 @@ class Followed:
 
     def __init__(self) -> None:
         self.nodes: list[tuple[NodeSpec, ...]] = []
+        self.more_to_come: list[bool] = []
 
-    def __call__(self, nodes: Sequence[NodeSpec]) -> None:
+    def __call__(self, nodes: Sequence[NodeSpec], *, more_to_come: bool) -> None:
         self.nodes.append(tuple(nodes))
+        self.more_to_come.append(more_to_come)
 
     def names(self) -> list[str]:
         return [node.name for node in self.nodes[-1]]
@@ -77,6 +79,7 @@ async def test_nodes_that_are_named_are_there_at_once_and_addresses_follow() -> 
         discovery.configure([NAMED], [SPEC], 5.0)
         assert followed.names() == ["named"]
         await eventually(lambda: followed.names() == ["named", "spec-10.0.0.7", "spec-10.0.0.8"])
+        assert followed.more_to_come == [True, False]
 
 
 async def test_addresses_come_and_go_and_nothing_is_said_while_they_stay() -> None:

@@ -136,6 +136,17 @@ async def test_nodes_that_leave_wait_for_newcomers_of_an_earlier_change_too() ->
         await eventually(lambda: fleet.states() == {"a": "draining", "b": "ready"})
 
 
+async def test_nodes_that_leave_wait_for_those_that_are_not_known_yet() -> None:
+    async with fleet_that_changes() as fleet:
+        fleet.set(node("a"))
+        fleet.membership.set([], more_to_come=True)
+        assert fleet.place().node.name == "a"
+        fleet.membership.set([node("b")])
+        assert fleet.place().node.name == "a"
+        fleet.report("b")
+        await eventually(lambda: fleet.states() == {"a": "draining", "b": "ready"})
+
+
 async def test_nodes_that_come_and_never_report_are_waited_for_no_longer_than_said() -> None:
     async with fleet_that_changes() as fleet:
         fleet.set(node("a"))

@@ -7,6 +7,7 @@ import re
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import Protocol
 from urllib.parse import urlsplit
 
 import structlog
@@ -22,6 +23,12 @@ Resolve = Callable[[str, int], Awaitable[tuple[str, ...]]]
 log = structlog.get_logger(__name__)
 
 
+class Changed(Protocol):
+    """Told of all nodes there should be now. ``more_to_come``: of some host no address is known yet."""
+
+    def __call__(self, nodes: Sequence[NodeSpec], /, *, more_to_come: bool) -> None: ...
+
+
 class Discovery:
     """Keeps asking for the addresses of the hosts it was given; ``changed`` gets all nodes whenever they may differ.
 
@@ -31,7 +38,7 @@ class Discovery:
 
     def __init__(
         self,
-        changed: Callable[[Sequence[NodeSpec]], None],
+        changed: Changed,
         resolve: Resolve,
         *,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
@@ -67,7 +74,7 @@ class Discovery:
                 self._following[name] = asyncio.create_task(
                     keep_running(f"look up {name}", partial(self._follow, name), sleep=self._sleep)
                 )
-        self._changed(self.nodes())
+        self._tell()
 
     def nodes(self) -> tuple[NodeSpec, ...]:
         """All nodes there should be now. No name and no url is there twice: the first keeps it, named ones before."""
@@ -90,6 +97,9 @@ class Discovery:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
+    def _tell(self) -> None:
+        self._changed(self.nodes(), more_to_come=any(name not in self._addresses for name in self._templates))
+
     async def _follow(self, name: str) -> None:
         failing = False
         url = urlsplit(self._templates[name].url)
@@ -109,7 +119,7 @@ class Discovery:
                 if found != self._addresses.get(name):
                     self._addresses[name] = found
                     log.info("discovery.found", node=name, host=host, addresses=found)
-                    self._changed(self.nodes())
+                    self._tell()
             await self._sleep(self._interval_s)
 
 

@@ -50,6 +50,7 @@ class Membership:
         self._draining: set[str] = set()
         self._newcomers: dict[str, float] = {}
         """When nobody waits any longer for the first report of a node that came, by its name."""
+        self._more_due = 0.0
         self._some_leave = asyncio.Event()
 
     @property
@@ -57,10 +58,11 @@ class Membership:
         """The nodes that are still there only until their running requests have ended."""
         return frozenset(self._leaving)
 
-    def set(self, specs: Sequence[NodeSpec]) -> None:
+    def set(self, specs: Sequence[NodeSpec], *, more_to_come: bool = False) -> None:
         """From now on the fleet consists of ``specs``, whose names differ. Nothing is awaited, so nothing is seen half
-        done.
+        done. ``more_to_come``: some nodes are not known yet, and count as newcomers that have not reported.
         """
+        self._more_due = self._clock() + HAND_OVER_S if more_to_come else 0.0
         wanted = {spec.name: spec for spec in specs}
         for node in tuple(self._dispatcher.fleet.nodes()):
             spec = wanted.pop(node.name, None)
@@ -101,11 +103,12 @@ class Membership:
         fleet, now = self._dispatcher.fleet, self._clock()
         staying = [node for node in fleet.nodes() if node.name not in self._leaving]
         served = {model for node in staying if node.usable for model in node.models}
-        awaited = {node.name for node in staying if not node.usable}
-        self._newcomers = {name: due for name, due in self._newcomers.items() if name in awaited and now < due}
+        silent = {node.name for node in staying if not node.usable}
+        self._newcomers = {name: due for name, due in self._newcomers.items() if name in silent and now < due}
+        awaiting = bool(self._newcomers) or now < self._more_due
         for name in sorted(self._leaving - self._draining):
             node = fleet.node(name)
-            if node is not None and self._newcomers and node.usable and not served.issuperset(node.models):
+            if node is not None and awaiting and node.usable and not served.issuperset(node.models):
                 continue
             self._draining.add(name)
             fleet.drain(name, now)
