@@ -18,7 +18,7 @@ __all__ = ["crossover_report"]
 
 _LEGEND = "/u: tokens/s for each user; all: tokens/s of the batch; use: what the published rule recommends there"
 _EXCLUDED = "Speedup by category, of all on one node, and without those to exclude"
-_MIXED = "Requests that accept differently in one batch, verified raggedly or padded to the worst"
+_MIXED = "Requests that accept differently in one batch, verified raggedly or padded"
 _SHORT = {"ENABLE_SPECULATIVE": "spec", "USE_STANDARD_BATCHING": "std"}
 
 

@@ -49,30 +49,23 @@ def counted_by(url: str) -> Counted:
 
 
 def _counted(report: NodeReport, url: str) -> Counted:
-    counters, k = report.counters, report.k
-    if counters is None:
-        raise ImpossibleInput(
-            f"{url} ({report.engine}) counts no drafted tokens: it has no speculator, or does not tell"
-        )
+    counters, k, who = report.counters, report.k, f"{url} ({report.engine})"
+    if counters is None or report.speculating is False:
+        raise ImpossibleInput(f"{who} counts no drafted tokens: it has no speculator, or does not tell")
     if not k:
-        raise ImpossibleInput(
-            f"{url} ({report.engine}) does not tell how many tokens it drafts a step: give --alpha and --k"
-        )
+        raise ImpossibleInput(f"{who} does not tell how many tokens it drafts a step: give --alpha and --k")
+    accepted, steps = counters.accepted, counters.verify_steps
     tau = None
-    if counters.accepted is not None and counters.verify_steps:
-        tau = mean_acceptance_length_from_counts(counters.accepted, counters.verify_steps)
-    elif counters.accepted is not None and counters.drafted:
-        tau = mean_acceptance_length_from_ratio(counters.accepted / counters.drafted, k)
-    if tau is None:
-        raise ImpossibleInput(f"{url} ({report.engine}) has drafted nothing yet: its acceptance is not known")
-    survival = None
-    if counters.accepted_per_position and counters.verify_steps:
-        survival = survival_of(counters.accepted_per_position, counters.verify_steps)
+    if accepted is not None and steps:
+        tau = mean_acceptance_length_from_counts(accepted, steps)
+    elif accepted is not None and counters.drafted:
+        tau = mean_acceptance_length_from_ratio(accepted / counters.drafted, k)
+    if accepted is None or tau is None:
+        raise ImpossibleInput(f"{who} has drafted nothing yet, or does not count it: its acceptance is not known")
+    survival = survival_of(counters.accepted_per_position, steps) if counters.accepted_per_position and steps else None
     share = None
-    if counters.generated_tokens is not None and counters.accepted is not None and counters.verify_steps:
-        share = min(
-            1.0, counters.verify_steps / max(counters.generated_tokens - counters.accepted, counters.verify_steps)
-        )
+    if counters.generated_tokens is not None and steps:
+        share = steps / max(counters.generated_tokens - accepted, steps)
     ratio = draft_acceptance_ratio_of(tau, k)
     return Counted(alpha_of(tau, k), k, survival, share, f"counters of {url}: {ratio:.0%} of drafted tokens accepted")
 
