@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from slipstream.core.acceptance.measures import alpha_of, mean_acceptance_length_of
+from slipstream.costmodel.errors import ImpossibleInput
 
 __all__ = ["AcceptanceCurve", "geometric", "measured", "surviving"]
 
@@ -25,11 +26,11 @@ class AcceptanceCurve:
 
     def __post_init__(self) -> None:
         if not 0.0 <= self.alpha <= 1.0:
-            raise ValueError(f"per-token acceptance must be within 0..1, not {self.alpha:g}")
+            raise ImpossibleInput(f"per-token acceptance must be within 0..1, not {self.alpha:g}")
         before = 1.0
         for position, share in enumerate(self.survival, 1):
             if not 0.0 <= share <= before:
-                raise ValueError(
+                raise ImpossibleInput(
                     f"survival must be within 0..1 and never rise, but is {share:g} at position {position}"
                 )
             before = share
@@ -37,7 +38,7 @@ class AcceptanceCurve:
     def tau(self, k: float) -> float:
         """Mean acceptance length at draft length ``k`` (0 or more): 1 at 0."""
         if k < 0:
-            raise ValueError(f"draft length must not be negative, not {k:g}")
+            raise ImpossibleInput(f"draft length must not be negative, not {k:g}")
         if k == 0:
             return 1.0
         if not self.survival:
@@ -58,9 +59,9 @@ def geometric(alpha: float) -> AcceptanceCurve:
 
 
 def measured(tau: float, k: float) -> AcceptanceCurve:
-    """The geometric curve through one measured mean acceptance length. Raises ValueError outside 1..K + 1."""
+    """The geometric curve through one measured mean acceptance length. Raises ImpossibleInput outside 1..K + 1."""
     if not 1.0 <= tau <= k + 1.0:
-        raise ValueError(f"a mean acceptance length at K = {k:g} lies within 1..{k + 1:g}, not {tau:g}")
+        raise ImpossibleInput(f"a mean acceptance length at K = {k:g} lies within 1..{k + 1:g}, not {tau:g}")
     return AcceptanceCurve(alpha_of(tau, k))
 
 
@@ -68,6 +69,6 @@ def surviving(survival: tuple[float, ...]) -> AcceptanceCurve:
     """Measured survival per position; past the last one, tokens are accepted as often as the last one given the one
     before."""
     if not survival:
-        raise ValueError("survival needs at least one position")
+        raise ImpossibleInput("survival needs at least one position")
     before = survival[-2] if len(survival) > 1 else 1.0
     return AcceptanceCurve(min(1.0, survival[-1] / before) if before > 0.0 else 0.0, survival)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from slipstream.costmodel.engine import Engine
+from slipstream.costmodel.errors import ImpossibleInput
 from slipstream.costmodel.hardware import Hardware
 from slipstream.costmodel.huggingface import model_from_config, read_json
 from slipstream.costmodel.model import Model
@@ -45,19 +46,19 @@ def engines() -> dict[str, Engine]:
 def hardware_named(name: str) -> Hardware:
     """A GPU of the catalogue, by name or alias in any case, or one from a JSON file of that path.
 
-    Raises ValueError, with the names there are, if it is neither.
+    Raises ImpossibleInput, with the names there are, if it is neither.
     """
     if name.endswith(".json"):
         return _from_file(Hardware, Path(name))
     found = _aliases("hardware").get(_plain(name))
     if found is None:
-        raise ValueError(f"no hardware is called {name}; known are {', '.join(hardware())}, or give a JSON file")
+        raise ImpossibleInput(f"no hardware is called {name}; known are {', '.join(hardware())}, or give a JSON file")
     return hardware()[found]
 
 
 def model_named(name: str) -> Model:
     """A model of the catalogue, by name or alias, or from a path: a folder or file of a Hugging Face ``config.json``,
-    or a JSON file with the fields of `Model`. Raises ValueError if it is none of these."""
+    or a JSON file with the fields of `Model`. Raises ImpossibleInput if it is none of these."""
     found = _aliases("models").get(_plain(name.rsplit("/", 1)[-1]))
     if found is not None:
         return models()[found]
@@ -68,28 +69,29 @@ def model_named(name: str) -> Model:
         if "num_hidden_layers" in read_json(path):
             return model_from_config(path)
         return _from_file(Model, path)
-    raise ValueError(f"no model is called {name}; known are {', '.join(models())}, or give a folder with a config.json")
+    known = ", ".join(models())
+    raise ImpossibleInput(f"no model is called {name}; known are {known}, or give a folder with a config.json")
 
 
 def engine_named(name: str) -> Engine:
-    """Constants of an engine. Raises ValueError, with the names there are, if unknown."""
+    """Constants of an engine. Raises ImpossibleInput, with the names there are, if unknown."""
     if name.endswith(".json"):
         return _from_file(Engine, Path(name))
     try:
         return engines()[name.lower()]
     except KeyError:
-        raise ValueError(f"no engine is called {name}; known are {', '.join(engines())}") from None
+        raise ImpossibleInput(f"no engine is called {name}; known are {', '.join(engines())}") from None
 
 
 def _from_file(kind: type[_Entry], path: Path) -> _Entry:
     entry = read_json(path)
     known = {field.name for field in fields(kind)}
     if unknown := sorted(set(entry) - known):
-        raise ValueError(f"{path} has unknown keys {', '.join(unknown)}; known are {', '.join(sorted(known))}")
+        raise ImpossibleInput(f"{path} has unknown keys {', '.join(unknown)}; known are {', '.join(sorted(known))}")
     try:
         return kind(**entry)
     except TypeError as error:
-        raise ValueError(f"{path} is incomplete: {error}") from None
+        raise ImpossibleInput(f"{path} is incomplete: {error}") from None
 
 
 def _without_aliases(entry: dict[str, Any]) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from slipstream.core.speedup import Recommendation, crossovers_of, recommendation_of, shape_of
 from slipstream.costmodel.acceptance import AcceptanceCurve
 from slipstream.costmodel.costs import Costs
+from slipstream.costmodel.errors import ImpossibleInput
 from slipstream.costmodel.memory import Admitted
 from slipstream.costmodel.profiles import TableCosts
 from slipstream.costmodel.rows import LARGEST_BATCH, Curve, Row
@@ -34,11 +35,11 @@ class Workload:
 
     def __post_init__(self) -> None:
         if not (self.context >= 0.0 and self.prompt_tokens >= 0.0):
-            raise ValueError(
+            raise ImpossibleInput(
                 f"context and prompt must not be negative, not {self.context:g} and {self.prompt_tokens:g}"
             )
         if not self.output_tokens >= 1.0:
-            raise ValueError(f"a request has at least one output token, not {self.output_tokens:g}")
+            raise ImpossibleInput(f"a request has at least one output token, not {self.output_tokens:g}")
 
 
 def speedups(
@@ -116,13 +117,13 @@ def curve_of(
     """The curve of one speculator at draft length ``k``.
 
     With ``admitted``, each arm's aggregate throughput is judged at what it can hold at once, which is where the second
-    half of the published rule begins to bind. Raises ValueError for a negative ``k`` or batch sizes that are none.
+    half of the published rule begins to bind. Raises ImpossibleInput for a negative ``k`` or batch sizes that are none.
     """
     if k < 0:
-        raise ValueError(f"draft length must not be negative, not {k}")
+        raise ImpossibleInput(f"draft length must not be negative, not {k}")
     wanted = np.asarray(sorted(set(batch_sizes)), float)
     if not wanted.size or wanted[0] <= 0.0:
-        raise ValueError("batch sizes must be positive, and at least one must be given")
+        raise ImpossibleInput("batch sizes must be positive, and at least one must be given")
     low, high = costs.batch_range if isinstance(costs, TableCosts) else (1.0, max(float(largest), float(wanted[-1])))
     every = np.unique(np.concatenate([np.arange(low, high + 1.0), wanted]))
     every = every[every <= high]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from slipstream.costmodel.errors import ImpossibleInput
+
 __all__ = ["Hardware"]
 
 
@@ -32,12 +34,12 @@ class Hardware:
     def __post_init__(self) -> None:
         for what in ("memory_bytes", "memory_bytes_per_s", "link_bytes_per_s"):
             if not getattr(self, what) > 0.0:
-                raise ValueError(f"{self.name}: {what} must be positive, not {getattr(self, what)}")
+                raise ImpossibleInput(f"{self.name}: {what} must be positive, not {getattr(self, what)}")
         if not self.flops.get("bf16", 0.0) > 0.0:
-            raise ValueError(f"{self.name}: flops needs at least bf16")
+            raise ImpossibleInput(f"{self.name}: flops needs at least bf16")
         for what in ("memory_efficiency", "compute_efficiency"):
             if not 0.0 < getattr(self, what) <= 1.0:
-                raise ValueError(f"{self.name}: {what} must be within 0..1, not {getattr(self, what)}")
+                raise ImpossibleInput(f"{self.name}: {what} must be within 0..1, not {getattr(self, what)}")
 
     def flops_of(self, dtype: str) -> float:
         """Rate for weights stored as ``dtype``, before the compute efficiency."""

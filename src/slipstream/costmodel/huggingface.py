@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from slipstream.costmodel.errors import ImpossibleInput
 from slipstream.costmodel.model import Model
 
 __all__ = ["model_from_config", "model_of", "read_json"]
@@ -15,27 +16,28 @@ _QUANTISED = {"fp8": "fp8", "mxfp4": "fp4", "nvfp4": "fp4", "awq": "int4", "gptq
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """An object from a JSON file. Raises ValueError with a sentence if there is none."""
+    """An object from a JSON file. Raises ImpossibleInput with a sentence if there is none."""
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise ValueError(f"{path} can not be read: {error.strerror}") from None
+        raise ImpossibleInput(f"{path} can not be read: {error.strerror}") from None
     except ValueError:
-        raise ValueError(f"{path} is not JSON") from None
+        raise ImpossibleInput(f"{path} is not JSON") from None
     if not isinstance(document, dict):
-        raise ValueError(f"{path} holds no JSON object")
+        raise ImpossibleInput(f"{path} holds no JSON object")
     return document
 
 
 def model_from_config(path: Path) -> Model:
-    """The model whose ``config.json`` is ``path`` or lies in the folder ``path``. Raises ValueError if it can not be
-    told."""
+    """The model whose ``config.json`` is ``path`` or lies in the folder ``path``. Raises ImpossibleInput if it can not
+    be told."""
     file = path / "config.json" if path.is_dir() else path
     return model_of(read_json(file), name=file.resolve().parent.name, source=str(file))
 
 
 def model_of(config: Mapping[str, Any], *, name: str, source: str = "") -> Model:
-    """A model card from the keys that Transformers uses. Raises ValueError, naming it, for a key that is missing."""
+    """A model card from the keys that Transformers uses. Raises ImpossibleInput, naming it, for a key that is
+    missing."""
     text: Mapping[str, Any] = config.get("text_config", config)
 
     def number(*keys: str, default: int | None = None) -> int:
@@ -44,7 +46,7 @@ def model_of(config: Mapping[str, Any], *, name: str, source: str = "") -> Model
             if isinstance(value, (int, float)) and not isinstance(value, bool):
                 return int(value)
         if default is None:
-            raise ValueError(f"{source or name}: {keys[0]} is missing, so the model's cost can not be told")
+            raise ImpossibleInput(f"{source or name}: {keys[0]} is missing, so the model's cost can not be told")
         return default
 
     hidden = number("hidden_size", "n_embd", "d_model")

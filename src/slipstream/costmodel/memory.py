@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import floor
 
+from slipstream.costmodel.errors import ImpossibleInput
 from slipstream.costmodel.roofline import Deployment
 from slipstream.costmodel.speculator import Speculator
 
@@ -37,14 +38,14 @@ def admitted(
     """Admitted concurrency at ``context`` tokens a sequence.
 
     A speculator that is not sharded lies whole on every GPU, its cache too. Keys and values of a model with fewer KV
-    heads than GPUs are repeated on them. Raises ValueError if the weights alone do not fit, saying whose.
+    heads than GPUs are repeated on them. Raises ImpossibleInput if the weights alone do not fit, saying whose.
     """
     model, ranks = deployment.model, deployment.tensor_parallel
     usable = ranks * deployment.hardware.memory_bytes * usable_share
     weights = model.weight_bytes(deployment.weights)
     where = f"{ranks} × {deployment.hardware.name}"
     if weights >= usable:
-        raise ValueError(
+        raise ImpossibleInput(
             f"{model.name} needs {weights / 1e9:.0f} GB for its weights, and {where} has {usable / 1e9:.0f} GB to give"
         )
     sequence = model.kv_bytes(context, deployment.kv_dtype) * _repeated(deployment, model.kv_heads, model.kv_rank)
@@ -54,7 +55,7 @@ def admitted(
     copies = 1 if speculator.sharded else ranks
     draft_weights = speculator.weight_bytes() * copies
     if weights + draft_weights >= usable:
-        raise ValueError(
+        raise ImpossibleInput(
             f"{speculator.name} needs {draft_weights / 1e9:.0f} GB beside {model.name}'s {weights / 1e9:.0f} GB, "
             f"and {where} has {usable / 1e9:.0f} GB to give"
         )

@@ -12,6 +12,7 @@ from slipstream.core.speedup import padded_mean_acceptance_length
 from slipstream.costmodel.acceptance import AcceptanceCurve, geometric
 from slipstream.costmodel.costs import Costs
 from slipstream.costmodel.curve import Workload, speedups
+from slipstream.costmodel.errors import ImpossibleInput
 from slipstream.costmodel.rows import Curve
 
 __all__ = ["BestSpeculator", "Exclusion", "Heterogeneous", "best_speculators", "exclusions", "heterogeneous"]
@@ -70,14 +71,14 @@ def exclusions(
     """Which categories to exclude at which batch size. ``shares`` are of decode steps, and need not sum to 1.
 
     Tokens of a mixed batch are the mean over its requests, so a good category hides a bad one: the bad one's requests
-    slow everyone's steps and gain nothing. Raises ValueError for no category, or a share that is missing or not
+    slow everyone's steps and gain nothing. Raises ImpossibleInput for no category, or a share that is missing or not
     positive.
     """
     if not categories:
-        raise ValueError("at least one category is needed")
+        raise ImpossibleInput("at least one category is needed")
     for name in categories:
         if not shares.get(name, 0.0) > 0.0:
-            raise ValueError(f"category {name} needs a share above 0")
+            raise ImpossibleInput(f"category {name} needs a share above 0")
     share = np.array([shares[name] for name in categories])
     batch = np.asarray(batch_sizes, float)
     alone = np.array([speedups(costs, curve, batch, k, workload) for curve in categories.values()])
@@ -114,13 +115,13 @@ def _gain(costs: Costs, tau: float, k: int, batch_size: float, workload: Workloa
 def best_speculators(curves: Sequence[Curve]) -> tuple[BestSpeculator, ...]:
     """Of several speculators' curves over the same batch sizes, the one that pays most at each, or none.
 
-    Raises ValueError if the curves have rows at different batch sizes.
+    Raises ImpossibleInput if the curves have rows at different batch sizes.
     """
     if not curves:
-        raise ValueError("at least one curve is needed")
+        raise ImpossibleInput("at least one curve is needed")
     batches = [tuple(row.batch_size for row in curve.rows) for curve in curves]
     if len(set(batches)) > 1:
-        raise ValueError("curves can only be compared at the same batch sizes")
+        raise ImpossibleInput("curves can only be compared at the same batch sizes")
     found = []
     for index, batch_size in enumerate(batches[0]):
         best = max(curves, key=lambda curve: curve.rows[index].speedup)
@@ -132,10 +133,10 @@ def best_speculators(curves: Sequence[Curve]) -> tuple[BestSpeculator, ...]:
 def heterogeneous(costs: Costs, alphas: Sequence[float], k: int, workload: Workload) -> Heterogeneous:
     """A batch with one request of each of ``alphas`` (0..1). For a distribution, give a sample of it or its quantiles.
 
-    Raises ValueError for no request or an alpha outside 0..1.
+    Raises ImpossibleInput for no request or an alpha outside 0..1.
     """
     if not alphas:
-        raise ValueError("a batch has at least one request")
+        raise ImpossibleInput("a batch has at least one request")
     ragged = float(np.mean([geometric(alpha).tau(k) for alpha in alphas]))
     padded = padded_mean_acceptance_length(alphas, k)
     batch = len(alphas)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from slipstream.costmodel.errors import ImpossibleInput
+
 __all__ = ["BYTES_PER_VALUE", "Model"]
 
 BYTES_PER_VALUE = {"fp32": 4.0, "bf16": 2.0, "fp8": 1.0, "int8": 1.0, "fp4": 0.53, "int4": 0.53}
@@ -52,11 +54,15 @@ class Model:
     def __post_init__(self) -> None:
         for what in ("layers", "hidden", "heads", "kv_heads", "head_dim", "vocabulary"):
             if getattr(self, what) < 1:
-                raise ValueError(f"{self.name}: {what} must be at least 1, not {getattr(self, what)}")
+                raise ImpossibleInput(f"{self.name}: {what} must be at least 1, not {getattr(self, what)}")
         if self.experts and not 1 <= self.experts_per_token <= self.experts:
-            raise ValueError(f"{self.name}: a token can not use {self.experts_per_token} of {self.experts} experts")
+            raise ImpossibleInput(
+                f"{self.name}: a token can not use {self.experts_per_token} of {self.experts} experts"
+            )
         if self.weight_dtype not in BYTES_PER_VALUE:
-            raise ValueError(f"{self.name}: weights as {self.weight_dtype}; known are {', '.join(BYTES_PER_VALUE)}")
+            raise ImpossibleInput(
+                f"{self.name}: weights as {self.weight_dtype}; known are {', '.join(BYTES_PER_VALUE)}"
+            )
 
     @property
     def moe_layers(self) -> int:

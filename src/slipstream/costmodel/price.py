@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from slipstream.costmodel.errors import ImpossibleInput
+
 __all__ = ["cost_per_million_tokens", "gpu_tps"]
 
 
 def gpu_tps(aggregate_tps: float, gpus: int) -> float:
-    """Tokens per second and GPU. Raises ValueError without a GPU."""
+    """Tokens per second and GPU. Raises ImpossibleInput without a GPU."""
     if gpus < 1:
-        raise ValueError(f"a deployment has at least one GPU, not {gpus}")
+        raise ImpossibleInput(f"a deployment has at least one GPU, not {gpus}")
     return aggregate_tps / gpus
 
 
 def cost_per_million_tokens(aggregate_tps: float, gpus: int, price_per_gpu_hour: float) -> float | None:
-    """In the currency of the price; ``None`` where nothing is produced. Raises ValueError for a negative price."""
+    """In the currency of the price; ``None`` where nothing is produced. Raises ImpossibleInput for a negative price."""
     if not price_per_gpu_hour >= 0.0:
-        raise ValueError(f"a price must not be negative, not {price_per_gpu_hour:g}")
+        raise ImpossibleInput(f"a price must not be negative, not {price_per_gpu_hour:g}")
     rate = gpu_tps(aggregate_tps, gpus)
     return price_per_gpu_hour / 3600.0 / rate * 1e6 if rate > 0.0 else None

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from slipstream.costmodel.arms import ZERO_DRAFT_TAX
+from slipstream.costmodel.errors import ImpossibleInput
 from slipstream.costmodel.huggingface import read_json
 
 __all__ = ["LinearCosts", "Provenance", "TableCosts", "article_1", "profile_of", "read_profile"]
@@ -67,9 +68,9 @@ class LinearCosts:
     def __post_init__(self) -> None:
         for name in _COEFFICIENTS:
             if not getattr(self, name) >= 0.0:
-                raise ValueError(f"a linear profile's {name} must not be negative, not {getattr(self, name)}")
+                raise ImpossibleInput(f"a linear profile's {name} must not be negative, not {getattr(self, name)}")
         if not self.step_s + self.token_s > 0.0:
-            raise ValueError("a linear profile needs a step_s or a token_s above 0")
+            raise ImpossibleInput("a linear profile needs a step_s or a token_s above 0")
 
     def standard_s(self, batch_size: ArrayLike, context: ArrayLike) -> Seconds:
         batch_size = np.asarray(batch_size, float)
@@ -103,13 +104,13 @@ class TableCosts:
 
     def __post_init__(self) -> None:
         if 0 not in self.step_s:
-            raise ValueError("a table profile needs points of k 0: the standard arm to compare with")
+            raise ImpossibleInput("a table profile needs points of k 0: the standard arm to compare with")
         for k, points in self.step_s.items():
             batches = [batch for batch, _ in points]
             if not points or batches != sorted(set(batches)) or batches[0] <= 0.0:
-                raise ValueError(f"a table profile's points of k {k} need positive batch sizes that rise")
+                raise ImpossibleInput(f"a table profile's points of k {k} need positive batch sizes that rise")
             if any(not seconds > 0.0 for _, seconds in points):
-                raise ValueError(f"a table profile's points of k {k} need times above 0")
+                raise ImpossibleInput(f"a table profile's points of k {k} need times above 0")
 
     @property
     def batch_range(self) -> tuple[float, float]:
@@ -127,7 +128,7 @@ class TableCosts:
         if self.context_tokens is not None:
             off = max(float(context.max()) / self.context_tokens, self.context_tokens / max(1.0, float(context.min())))
             if off > 2.0:
-                raise ValueError(
+                raise ImpossibleInput(
                     f"the profile was measured at a context of {self.context_tokens:g} tokens, which is more than "
                     "twice or less than half of the one asked for"
                 )
@@ -135,14 +136,16 @@ class TableCosts:
         for length in np.unique(k):
             points = self.step_s.get(int(length)) if length == int(length) else None
             if points is None:
-                raise ValueError(
+                raise ImpossibleInput(
                     f"the profile has no draft length {length:g}; it has {', '.join(map(str, self.step_s))}"
                 )
             at = k == length
             wanted = batch_size[at]
             low, high = points[0][0], points[-1][0]
             if wanted.size and (wanted.min() < low or wanted.max() > high):
-                raise ValueError(f"the profile was measured from batch size {low:g} to {high:g} only, at k {length:g}")
+                raise ImpossibleInput(
+                    f"the profile was measured from batch size {low:g} to {high:g} only, at k {length:g}"
+                )
             batches, seconds = np.log([point[0] for point in points]), np.log([point[1] for point in points])
             result[at] = np.exp(np.interp(np.log(wanted), batches, seconds))
         return result
@@ -153,7 +156,7 @@ class TableCosts:
 
 
 def read_profile(path: Path) -> LinearCosts | TableCosts:
-    """A profile from a JSON file. Raises ValueError if it can not be used, above all without its provenance."""
+    """A profile from a JSON file. Raises ImpossibleInput if it can not be used, above all without its provenance."""
     return profile_of(read_json(path), str(path))
 
 
@@ -161,29 +164,29 @@ def profile_of(document: Mapping[str, Any], where: str) -> LinearCosts | TableCo
     """A profile from its document: ``form`` (`linear` or `table`), the provenance, then what the form needs."""
     needed = ("engine", "version", "hardware", "model", "date")
     if missing := [key for key in needed if not str(document.get(key) or "").strip()]:
-        raise ValueError(f"{where} is refused: it does not say its {', '.join(missing)}")
+        raise ImpossibleInput(f"{where} is refused: it does not say its {', '.join(missing)}")
     provenance = Provenance(**{key: str(document.get(key, "")) for key in (*needed, "note")})
     form = document.get("form")
     share = _number(document, "proposing_share", where, 1.0)
     if not 0.0 <= share <= 1.0:
-        raise ValueError(f"{where}: proposing_share must be within 0..1, not {share:g}")
+        raise ImpossibleInput(f"{where}: proposing_share must be within 0..1, not {share:g}")
     if form == "linear":
         coefficients = document.get("coefficients")
         if not isinstance(coefficients, Mapping):
-            raise ValueError(f"{where}: a linear profile needs coefficients")
+            raise ImpossibleInput(f"{where}: a linear profile needs coefficients")
         if unknown := sorted(set(coefficients) - set(_COEFFICIENTS)):
-            raise ValueError(
+            raise ImpossibleInput(
                 f"{where}: unknown coefficients {', '.join(unknown)}; known are {', '.join(_COEFFICIENTS)}"
             )
         values = {name: _number(coefficients, name, where) for name in coefficients}
         for name in ("step_s", "token_s"):
             if name not in values:
-                raise ValueError(f"{where}: coefficients need {name}")
+                raise ImpossibleInput(f"{where}: coefficients need {name}")
         return LinearCosts(provenance, **values, proposing_share=share)
     if form == "table":
         points = document.get("points")
         if not isinstance(points, list) or not all(isinstance(point, Mapping) for point in points):
-            raise ValueError(f"{where}: a table profile needs points, each with batch_size, k and step_ms")
+            raise ImpossibleInput(f"{where}: a table profile needs points, each with batch_size, k and step_ms")
         by_k: dict[int, list[tuple[float, float]]] = {}
         for point in points:
             k = int(_number(point, "k", where))
@@ -197,7 +200,7 @@ def profile_of(document: Mapping[str, Any], where: str) -> LinearCosts | TableCo
             None if context is None else _number(document, "context_tokens", where),
             share,
         )
-    raise ValueError(f"{where}: form must be linear or table, not {form}")
+    raise ImpossibleInput(f"{where}: form must be linear or table, not {form}")
 
 
 def article_1() -> LinearCosts:
@@ -211,5 +214,5 @@ def article_1() -> LinearCosts:
 def _number(document: Mapping[str, Any], key: str, where: str, default: float | None = None) -> float:
     value = document.get(key, default)
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not np.isfinite(value):
-        raise ValueError(f"{where}: {key} must be a number, not {value!r}")
+        raise ImpossibleInput(f"{where}: {key} must be a number, not {value!r}")
     return float(value)

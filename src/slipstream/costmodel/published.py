@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from slipstream.core.speedup import crossovers_of, published_row, shape_of
+from slipstream.costmodel.errors import ImpossibleInput
 from slipstream.costmodel.rows import LARGEST_BATCH, Curve, Row
 
 __all__ = ["published_curve"]
@@ -13,7 +14,16 @@ __all__ = ["published_curve"]
 def published_curve(
     alpha: float, k: int, batch_sizes: Sequence[float], *, verify_width: bool = False, largest: int = LARGEST_BATCH
 ) -> Curve:
-    """The second article's script as a curve. ``verify_width`` as in `published_row`."""
+    """The second article's script as a curve. ``verify_width`` as in `published_row`. Raises ImpossibleInput."""
+    if not batch_sizes:
+        raise ImpossibleInput("at least one batch size is needed")
+    try:
+        return _curve(alpha, k, batch_sizes, largest, verify_width=verify_width)
+    except ValueError as error:
+        raise ImpossibleInput(str(error)) from None
+
+
+def _curve(alpha: float, k: int, batch_sizes: Sequence[float], largest: int, *, verify_width: bool) -> Curve:
     wanted = [published_row(alpha, k, batch, verify_width=verify_width) for batch in sorted(set(batch_sizes))]
     every = sorted({*range(1, largest + 1), *(row.batch_size for row in wanted)})
     speedup = [published_row(alpha, k, batch, verify_width=verify_width).speedup for batch in every]

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from slipstream.costmodel.engine import Engine
+from slipstream.costmodel.errors import ImpossibleInput
 from slipstream.costmodel.hardware import Hardware
 from slipstream.costmodel.model import BYTES_PER_VALUE, Model
 
@@ -37,10 +38,10 @@ class Deployment:
 
     def __post_init__(self) -> None:
         if self.tensor_parallel < 1:
-            raise ValueError(f"tensor parallel must be at least 1, not {self.tensor_parallel}")
+            raise ImpossibleInput(f"tensor parallel must be at least 1, not {self.tensor_parallel}")
         for dtype in (self.weight_dtype, self.kv_dtype):
             if dtype is not None and dtype not in BYTES_PER_VALUE:
-                raise ValueError(f"{dtype} is not a known data type; known are {', '.join(BYTES_PER_VALUE)}")
+                raise ImpossibleInput(f"{dtype} is not a known data type; known are {', '.join(BYTES_PER_VALUE)}")
 
     @property
     def weights(self) -> str:

@@ -14,6 +14,7 @@ from enum import StrEnum
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from slipstream.costmodel.errors import ImpossibleInput
 from slipstream.costmodel.model import Model
 from slipstream.costmodel.roofline import Deployment, pass_s
 
@@ -75,7 +76,7 @@ class Speculator:
 
     def __post_init__(self) -> None:
         if not 0.0 <= self.proposing_share <= 1.0:
-            raise ValueError(f"{self.name}: the proposing share must be within 0..1, not {self.proposing_share}")
+            raise ImpossibleInput(f"{self.name}: the proposing share must be within 0..1, not {self.proposing_share}")
 
     def weight_bytes(self) -> float:
         """Memory of its weights over all ranks if sharded, on each if not. Heads borrow the target's embeddings."""
@@ -134,7 +135,7 @@ def eagle_head(target: Model, *, version: int = 3, name: str = "") -> Speculator
 def medusa_heads(target: Model, heads: int = 4, *, name: str = "medusa") -> Speculator:
     """``heads`` residual blocks with an output head each, all in one pass over the last hidden state."""
     if heads < 1:
-        raise ValueError(f"Medusa has at least one head, not {heads}")
+        raise ImpossibleInput(f"Medusa has at least one head, not {heads}")
     each = target.hidden * target.hidden + target.head_parameters
     blocks = replace(
         target,

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from slipstream.costmodel.catalogue import engine_named, hardware_named, model_named
 from slipstream.costmodel.engine import Engine
+from slipstream.costmodel.errors import ImpossibleInput
 from slipstream.costmodel.model import Model
 from slipstream.costmodel.roofline import Deployment
 from slipstream.costmodel.speculator import (
@@ -101,7 +102,7 @@ class Measurements:
 
 
 def read_measurements(folder: Path = SHIPPED) -> Measurements:
-    """Every row of the tables in ``folder`` that can be placed. Raises ValueError if a table is missing."""
+    """Every row of the tables in ``folder`` that can be placed. Raises ImpossibleInput if a table is missing."""
     left_out: Counter[str] = Counter()
     acceptance = _acceptance(folder)
     steps = tuple(_step_rows(folder / "decode_step_latency.csv", left_out))
@@ -113,7 +114,7 @@ def _table(path: Path) -> Iterator[Mapping[str, str]]:
     try:
         text = path.read_text(encoding="utf-8")
     except OSError as error:
-        raise ValueError(f"{path} can not be read: {error.strerror}") from None
+        raise ImpossibleInput(f"{path} can not be read: {error.strerror}") from None
     yield from csv.DictReader(text.splitlines())
 
 
