@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from slipstream.config import FleetConfig, parse
+from slipstream.config import FleetConfig, load, parse
 from slipstream.core.errors import ConfigError
 
 NODES = 'nodes: [{name: a, url: "http://x:1", pool: standard}]\n'
@@ -38,6 +38,20 @@ def test_files_are_relative_to_the_configuration_and_a_dash_is_standard_output()
 
 def test_access_log_and_recording_can_not_share_a_file() -> None:
     assert "record.file: found" in problem("log: {access: a}\nrecord: {file: ./a}")
+
+
+@pytest.mark.parametrize("name", ["fleet.yaml", "./keys.yaml"])
+@pytest.mark.parametrize("section", ["log: {{access: {}}}", "record: {{file: {}}}"])
+def test_nothing_is_written_into_the_configuration(
+    section: str, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "keys.yaml").write_text("keys: []\n")
+    file = tmp_path / "fleet.yaml"
+    file.write_text(f"{NODES}gateway: {{keys_file: keys.yaml}}\n{section.format(name)}\n")
+    monkeypatch.chdir(tmp_path)
+    for path in file, "fleet.yaml":
+        with pytest.raises(ConfigError, match="which the configuration is read from; allowed: a file of its own"):
+            load(path)
 
 
 @pytest.mark.parametrize("name", ['""', '"a\\0b"'])

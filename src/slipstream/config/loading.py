@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from enum import StrEnum
 from functools import cache
 from pathlib import Path as FilePath
@@ -19,7 +19,7 @@ from slipstream.config.document import Path
 from slipstream.config.files import read_text
 from slipstream.config.reference import keys
 from slipstream.config.schema import FleetConfig, Section
-from slipstream.config.sources import Sources, read_sources
+from slipstream.config.sources import Sources, files_of, read_sources
 from slipstream.core.errors import ConfigError, ConfigProblem
 
 __all__ = ["load", "parse"]
@@ -71,9 +71,20 @@ def parse(text: str, filename: str, directory: FilePath = FilePath()) -> FleetCo
     except ValidationError as error:
         problems += [_problem(sources, details) for details in error.errors(include_url=False)]
     problems += check(data, sources.problem)
+    if config is not None:
+        problems += _written_over(config, filename, sources)
     if config is None or problems:
         raise ConfigError(_in_order(problems, filename))
     return config
+
+
+def _written_over(config: FleetConfig, filename: str, sources: Sources) -> Iterator[ConfigProblem]:
+    """Lines that would be appended to a file which the configuration is read from."""
+    read = {file.absolute() for file in files_of(filename, config)}
+    recording = None if config.record is None else config.record.file
+    for path, name in (("log", "access"), config.log.access), (("record", "file"), recording):
+        if name is not None and FilePath(name) in read:
+            yield sources.problem(path, f'"{name}", which the configuration is read from', "a file of its own")
 
 
 def _in_order(problems: Iterable[ConfigProblem], filename: str) -> tuple[ConfigProblem, ...]:
