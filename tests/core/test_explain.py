@@ -5,7 +5,14 @@ import pytest
 from fleets import MODEL, dispatcher_of, fleet_of, report, shape, speculative, standard
 from slipstream.core.acceptance import SpeculationSample
 from slipstream.core.dispatch import DECISIONS_REMEMBERED, Dispatcher, Placement, Refusal
-from slipstream.core.errors import AllFull, EngineGarbage, EngineUnreachable, NothingUsable, UnknownModel
+from slipstream.core.errors import (
+    AllFull,
+    EngineGarbage,
+    EngineUnreachable,
+    NothingUsable,
+    ResponseNotFound,
+    UnknownModel,
+)
 from slipstream.core.node import NodeSpec, SpeculatorKind
 from slipstream.core.outcome import Ending, Outcome
 from slipstream.core.policy import AcceptanceFigure, Reason, ThresholdSettings
@@ -169,6 +176,11 @@ def test_refusals_are_remembered_within_bounds() -> None:
         dispatcher.place(RequestShape("x" * 1_000_000, "code"), "long", 0.1)
     refusal = refusal_of(dispatcher, "long")
     assert len(refusal.shape.model) + len(refusal.sentence) < 1_000
+    with pytest.raises(ResponseNotFound):
+        dispatcher.place(RequestShape("m", "code", previous_response="x" * 1_000_000), "follow-up", 0.1)
+    follow_up = refusal_of(dispatcher, "follow-up").shape.previous_response
+    assert follow_up is not None
+    assert len(follow_up) < 1_000
     for n in range(DECISIONS_REMEMBERED):
         with pytest.raises(UnknownModel):
             dispatcher.place(RequestShape("other", "code"), f"r{n}", 0.1)

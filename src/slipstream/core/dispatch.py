@@ -37,6 +37,8 @@ _HUNG_UP = (Ending.CLIENT_GONE, Ending.TIMED_OUT)
 
 DECISIONS_REMEMBERED = 10_000
 MODEL_REMEMBERED = 128
+RESPONSE_REMEMBERED = 256
+"""Characters kept of what a refused request names: it may be of any length."""
 SILENCE_REMEMBERED = 16
 """Answers by which a node may be ahead in silence or in telling, so that it is soon seen when that changes."""
 SENTENCE_REMEMBERED = 400
@@ -322,6 +324,8 @@ class Dispatcher:
         now: float,
     ) -> None:
         known = shape.with_model(shape.model[:MODEL_REMEMBERED])
+        if known.previous_response is not None:
+            known.previous_response = known.previous_response[:RESPONSE_REMEMBERED]
         sentence = str(error)[:SENTENCE_REMEMBERED]
         name, version = type(error).__name__, self.fleet.version
         self._refusals.append(Refusal(request_id, known, attempt, name, sentence, version, draw, now))
