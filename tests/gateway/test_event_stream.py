@@ -143,6 +143,8 @@ def test_what_only_looks_like_the_terminator_is_none(text: bytes) -> None:
 @pytest.mark.parametrize(
     ("path", "last"),
     [
+        ("/v1/chat/completions", b'data: {"error":{"message":"x","code":500}}\n\n'),
+        ("/v1/completions", b'data: {"error":"out of memory"}\n\n'),
         ("/v1/messages", b'event: message_stop\ndata: {"type":"message_stop"}\n\n'),
         ("/v1/messages", b'event: error\ndata: {"type":"error","error":{"type":"overloaded_error","message":"x"}}\n\n'),
         ("/v1/messages", b'event: message_stop\ndata: {"type":"message_stop"}\n\ndata: [DONE]\n\n'),
@@ -159,12 +161,15 @@ def test_each_dialect_has_its_own_terminators(path: str, last: bytes) -> None:
     assert stream.terminated
     chat = EventStream(CHAT)
     chat.feed(last, 0.0)
-    assert chat.terminated == (b"[DONE]" in last)
+    assert chat.terminated == (b"[DONE]" in last or b"error" in last)
 
 
 @pytest.mark.parametrize(
     ("path", "last"),
     [
+        ("/v1/chat/completions", b'data: {"choices":[{"finish_reason":"stop"}],"error":null}\n\n'),
+        ("/v1/chat/completions", b'data: {"choices":[{"delta":{"content":"error"}}]}\n\n'),
+        ("/v1/chat/completions", b'data: {"error":{"message":"x"}'),
         ("/v1/messages", b'data: {"type":"message_delta","usage":{"output_tokens":3}}\n\n'),
         ("/v1/messages", b'event: message_stop\ndata: {"type":"mess'),
         ("/v1/messages", b"event: message_stop\n\n"),

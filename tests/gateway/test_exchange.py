@@ -995,3 +995,40 @@ async def test_a_client_that_leaves_behind_an_errors_last_event_was_refused() ->
         client.writer.close()
         await eventually(lambda: len(gateway.books.histories) == 1)
         assert gateway.books.outcomes[0].ending is Ending.REFUSED
+
+
+FAILED = [
+    ("/v1/chat/completions", b'data: {"error":{"code":500,"message":"no room","type":"server_error"}}\n\n', 500),
+    ("/v1/chat/completions", b'data: {"error":{"code":400,"message":"too long"}}\n\ndata: [DONE]\n\n', 400),
+    ("/v1/completions", b'data: {"error":{"code":"odd","message":"no room"}}\n\ndata: [DONE]\n\n', 200),
+    ("/v1/completions", b'data: {"error":"no room"}', 200),
+    ("/v1/messages", b'event: error\ndata: {"type":"error","error":{"type":"overloaded_error"}}\n\n', 200),
+    ("/v1/responses", b'data: {"type":"error","code":"server_error","message":"no room"}\n\n', 200),
+    ("/v1/responses", b'data: {"type":"response.failed","response":{"error":{"code":"x"}}}\n\n', 200),
+]
+
+
+@pytest.mark.parametrize(("path", "last", "status"), FAILED)
+async def test_a_nodes_own_error_event_ends_its_stream_and_is_no_answer(path: str, last: bytes, status: int) -> None:
+    events = [TOKEN, last]
+    async with scripted_node(stream(events)) as node, rig(node.url) as gateway, Client.to(gateway) as client:
+        client.post(path, stream=True)
+        response = await client.response()
+        assert (response.body, response.complete) == (b"".join(events), True)
+        outcomes = [(one.ending, one.status, one.latency) for one in gateway.books.outcomes]
+        assert outcomes == [(Ending.REFUSED, status, None)]
+
+
+@pytest.mark.parametrize(
+    ("path", "last"),
+    [
+        ("/v1/chat/completions", b'data: {"choices":[{"delta":{"content":"\\"error\\""}}]}\n\ndata: [DONE]\n\n'),
+        ("/v1/chat/completions", b'data: {"choices":[],"error":null}\n\ndata: [DONE]\n\n'),
+        ("/v1/responses", b'data: {"type":"response.completed","response":{"error":null}}\n\n'),
+    ],
+)
+async def test_a_stream_that_only_speaks_of_errors_is_an_answer(path: str, last: bytes) -> None:
+    async with scripted_node(stream([last])) as node, rig(node.url) as gateway, Client.to(gateway) as client:
+        client.post(path, stream=True)
+        assert (await client.response()).body == last
+        assert [outcome.ending for outcome in gateway.books.outcomes] == [Ending.COMPLETED]

@@ -165,24 +165,26 @@ async def test_a_stream_without_its_terminator_ends_in_an_error_event_of_its_dia
 
 
 @pytest.mark.parametrize(
-    ("path", "last"),
+    ("path", "last", "ending"),
     [
-        (MESSAGES, event("message_stop")),
-        (MESSAGES, event("error", error={"type": "overloaded_error", "message": "x"})),
-        (RESPONSES, event("response.completed", response={"id": "r"})),
-        (RESPONSES, event("response.incomplete", response={"id": "r"})),
-        (RESPONSES, event("response.failed", response={"id": "r"})),
-        (RESPONSES, event("error", message="x")),
+        (MESSAGES, event("message_stop"), Ending.COMPLETED),
+        (MESSAGES, event("error", error={"type": "overloaded_error", "message": "x"}), Ending.REFUSED),
+        (RESPONSES, event("response.completed", response={"id": "r"}), Ending.COMPLETED),
+        (RESPONSES, event("response.incomplete", response={"id": "r"}), Ending.COMPLETED),
+        (RESPONSES, event("response.failed", response={"id": "r"}), Ending.REFUSED),
+        (RESPONSES, event("error", message="x"), Ending.REFUSED),
     ],
 )
 @pytest.mark.parametrize("end", [b"", b"0\r\n\r\n"])
-async def test_a_node_lost_behind_its_terminator_has_answered_completely(path: str, last: bytes, end: bytes) -> None:
+async def test_a_node_lost_behind_its_terminator_has_said_all(
+    path: str, last: bytes, ending: Ending, end: bytes
+) -> None:
     behaviour = die_after(STREAM_HEAD, chunked(event("ping")), chunked(last), end)
     async with scripted_node(behaviour) as node, rig(node.url) as gateway, Client.to(gateway) as client:
         client.post(path, {"model": "m", "stream": True})
         response = await client.response()
         assert (response.body, response.complete) == (event("ping") + last, True)
-        assert gateway.books.outcomes[0].ending is Ending.COMPLETED
+        assert gateway.books.outcomes[0].ending is ending
 
 
 async def test_ttft_of_messages_is_timed_at_the_first_text_not_at_the_start() -> None:

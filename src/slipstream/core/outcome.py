@@ -22,7 +22,7 @@ class Ending(StrEnum):
     FULL = "full"
     """The node answered 429 or 503."""
     REFUSED = "refused"
-    """The node answered with another status of 400 or above, or with a redirect."""
+    """The node answered with another status of 400 or above, with a redirect, or with an error event in its stream."""
     TIMED_OUT = "timed_out"
     NOT_SENT = "not_sent"
     """The gateway itself could open no connection: no fault of the node."""
@@ -60,9 +60,9 @@ class ResponseStatistics:
 class Outcome:
     """One attempt at one node, ended.
 
-    ``status`` is the HTTP status the node answered, ``None`` when it gave none. ``latency`` is ``None`` unless a whole
-    answer was delivered. Token counts are ``None`` when the answer carried none. ``sample`` is ``None`` when the answer
-    carried no speculative statistics.
+    ``status`` is the HTTP status the node answered, or that of its error event; ``None`` when it gave none.
+    ``latency`` is ``None`` unless a whole answer was delivered. Token counts are ``None`` when the answer carried none.
+    ``sample`` is ``None`` when the answer carried no speculative statistics.
     """
 
     __slots__ = ("ending", "latency", "output_tokens", "prompt_tokens", "sample", "status")

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import msgspec
 
-__all__ = ["event_type", "has_content"]
+__all__ = ["ENDS", "FAILURES", "error_status", "event_type", "has_content"]
+
+ENDS: Final = frozenset({"error"})
+"""The events of completions behind which nothing needs to come: some engines send no ``[DONE]`` after an error."""
+
+FAILURES: Final = frozenset({"error", "response.failed"})
+"""The events, of all dialects, by which a node says that it could not answer."""
 
 
 class _Delta(msgspec.Struct, gc=False):
@@ -54,14 +60,36 @@ def has_content(payload: bytes) -> bool:
 
 class _Event(msgspec.Struct, gc=False):
     type: str | None = None
+    error: Any = None
 
 
 _decode_event: Final = msgspec.json.Decoder(_Event).decode
 
 
 def event_type(payload: bytes) -> str | None:
-    """What an event says it is, in the dialects whose events say so."""
+    """What an event says it is: by its type or, where events have none, ``error`` by having such a member."""
     try:
-        return _decode_event(payload).type
+        event = _decode_event(payload)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
+    return event.type or ("error" if event.error else None)
+
+
+class _Error(msgspec.Struct, gc=False):
+    code: Annotated[int, msgspec.Meta(ge=400, le=599)] | None = None
+
+
+class _Failure(msgspec.Struct, gc=False):
+    error: _Error | None = None
+
+
+_decode_failure: Final = msgspec.json.Decoder(_Failure).decode
+
+
+def error_status(payload: bytes) -> int | None:
+    """The status that an answer would have had that an event says has failed; ``None`` when it does not say."""
+    try:
+        failure = _decode_failure(payload)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None
+    return None if failure.error is None else failure.error.code

@@ -40,9 +40,9 @@ class Dialect:
 
 
 DIALECTS: Final[dict[str, Dialect]] = {
-    "/v1/chat/completions": Dialect(read_chat, has_content=content.has_content, instrumented=True),
+    "/v1/chat/completions": Dialect(read_chat, has_content=content.has_content, ends=content.ENDS, instrumented=True),
     "/v1/completions": Dialect(
-        read_completion, has_content=content.has_content, prompt_name=b'"prompt"', instrumented=True
+        read_completion, has_content=content.has_content, ends=content.ENDS, prompt_name=b'"prompt"', instrumented=True
     ),
     "/v1/messages": Dialect(
         messages.read_messages,

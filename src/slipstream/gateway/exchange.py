@@ -351,9 +351,10 @@ class Exchange:
         answer, placement = relay.answer, self._placement
         assert answer is not None
         assert placement is not None
-        status = answer.status
-        if status >= 400:
-            self._settle(Ending.FULL if status in FULL_STATUSES else Ending.REFUSED, status, now=ended_at)
+        failure = relay.failure()
+        if failure is not None:
+            full = answer.status in FULL_STATUSES
+            self._settle(Ending.FULL if full else Ending.REFUSED, failure, now=ended_at)
             return
         statistics: ResponseStatistics | None = None
         try:
@@ -364,7 +365,7 @@ class Exchange:
         finally:
             output_tokens = statistics.output_tokens if statistics is not None else None
             latency = latency_of(self._request.received_at, relay.first_content_at, ended_at, output_tokens)
-            self._settle(Ending.COMPLETED, status, latency, statistics, now=ended_at)
+            self._settle(Ending.COMPLETED, answer.status, latency, statistics, now=ended_at)
 
     def _break_off(self, ending: Ending, error: PlacementError) -> None:
         """The answer can not be completed, unless all that matters had come."""

@@ -7,6 +7,7 @@ from typing import Final
 from slipstream.core.errors import PlacementError, SlipstreamError
 from slipstream.core.outcome import ResponseStatistics
 from slipstream.engines.added_field import AddedField
+from slipstream.gateway.content import error_status
 from slipstream.gateway.counting import statistics_of
 from slipstream.gateway.dialect import Dialect, errors_of
 from slipstream.gateway.headers import Answer, status_line
@@ -150,6 +151,17 @@ class Relay:
     def terminated(self) -> bool:
         """Whether a stream has said that it is complete: what is lost behind that is no loss."""
         return self._events is not None and self._events.terminated
+
+    def failure(self) -> int | None:
+        """The status of an answer by which its node failed: of a stream, what its error event says, as far as it does.
+        ``None``: it did not fail.
+        """
+        answer, events = self.answer, self._events
+        assert answer is not None
+        if answer.status >= 400:
+            return answer.status
+        failed = events.failure() if events is not None and self._read else None
+        return None if failed is None else error_status(failed) or answer.status
 
     @property
     def first_content_at(self) -> float | None:

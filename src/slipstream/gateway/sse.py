@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections import deque
 from collections.abc import Iterable
 from typing import Final
 
-from slipstream.gateway.content import event_type
+from slipstream.gateway.content import FAILURES, event_type
 from slipstream.gateway.dialect import Dialect
 
 __all__ = ["MAX_HELD_BYTES", "EventStream", "data_payloads", "last_boundary"]
@@ -16,6 +17,7 @@ MAX_HELD_BYTES: Final = 1024 * 1024
 
 _BLANK_LINES: Final = (b"\n\n", b"\n\r\n", b"\r\r")
 _DONE: Final = b"[DONE]"
+_MAY_FAIL: Final = re.compile(rb'error"|\.failed"')
 _TAIL_BYTES: Final = 2  # of a blank line that the next bytes complete, at most so much has come
 _KEPT_BLOCKS: Final = 4  # one event each at worst: the last three payloads, and the terminator
 
@@ -142,6 +144,13 @@ class EventStream:
             return True
         dialect = self._dialect
         return dialect is not None and bool(dialect.ends) and any(event_type(each) in dialect.ends for each in payloads)
+
+    def failure(self) -> bytes | None:
+        """The ``data`` of the event by which the node said that it could not go on; ``None`` when it did not say so."""
+        if self._dialect is None or not any(map(_MAY_FAIL.search, (*self._recent, self.held))):
+            return None
+        payloads = data_payloads((*self._recent, self.held + b"\n\n"))
+        return next((payload for payload in reversed(payloads) if event_type(payload) in FAILURES), None)
 
     @property
     def held(self) -> bytes:
