@@ -143,3 +143,6 @@ def test_a_gguf_file_is_as_good_as_a_folder() -> None:
     found = findings(file, file, "--alpha", "0.9", "--hardware", "L40S", status=1)
     assert found["tokenizer"]["passed"] is True
     assert "the draft is 1.0 times faster" in found["speed"]["reason"]
+    words = ["--target", file, "--hardware", "L40S", "--speculator", f"{file}:alpha=0.7", "--json"]
+    result = CliRunner().invoke(application("crossover"), ["crossover", *words], catch_exceptions=False)
+    assert json.loads(result.stdout)["rows"][0]["speedup"] < 1.0

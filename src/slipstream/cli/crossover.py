@@ -233,10 +233,10 @@ MODELS = ("roofline", "linear", "table", "published")
 
 @contextmanager
 def _one_sentence() -> Iterator[None]:
-    """What can not be computed is one sentence and exit status 2; the cost model raises ValueError with it."""
+    """What can not be computed is one sentence and exit status 2."""
     try:
         yield
-    except ValueError as error:
+    except ImpossibleInput as error:
         typer.echo(f"slipstream crossover: {error}", err=True)
         raise typer.Exit(BAD_INPUT) from None
 

@@ -16,6 +16,7 @@ from slipstream.costmodel.catalogue import engine_named, hardware_named, model_n
 from slipstream.costmodel.costs import Costs, RooflineCosts
 from slipstream.costmodel.curve import Workload, best_k, curve_of
 from slipstream.costmodel.errors import ImpossibleInput
+from slipstream.costmodel.gguf_model import model_from_gguf
 from slipstream.costmodel.memory import Admitted, admitted
 from slipstream.costmodel.mixture import exclusions, heterogeneous
 from slipstream.costmodel.model import Model
@@ -32,7 +33,16 @@ from slipstream.costmodel.speculator import (
     ngram,
 )
 
-__all__ = ["HEADS", "Found", "costs_from_profile", "deployment_of", "hub_name", "modelled", "speculator_of"]
+__all__ = [
+    "HEADS",
+    "Found",
+    "any_model",
+    "costs_from_profile",
+    "deployment_of",
+    "hub_name",
+    "modelled",
+    "speculator_of",
+]
 
 HEADS: Mapping[str, Callable[[Model], Speculator]] = MappingProxyType(
     {
@@ -67,17 +77,17 @@ class Found:
 def deployment_of(
     target: str | None, hardware: str | None, engine: str, gpus: int, weights: str | None, kv_dtype: str
 ) -> Deployment:
-    """Raises ValueError for what no catalogue and no file has."""
+    """Raises `ImpossibleInput` for what no catalogue and no file has."""
     if target is None or hardware is None:
         missing = " and ".join(
             option for option, given in (("--target", target), ("--hardware", hardware)) if given is None
         )
         raise ImpossibleInput(f"the roofline needs {missing}; `slipstream crossover --list` shows what there is")
-    return Deployment(model_named(target), hardware_named(hardware), engine_named(engine), gpus, weights, kv_dtype)
+    return Deployment(any_model(target), hardware_named(hardware), engine_named(engine), gpus, weights, kv_dtype)
 
 
 def speculator_of(candidate: Candidate, target: Model, *, sharded: bool) -> Speculator:
-    """What the candidate's name means beside ``target``. Raises ValueError for a name that nothing has."""
+    """What the candidate's name means beside ``target``. Raises `ImpossibleInput` for a name that nothing has."""
     name, share = candidate.speculator, candidate.proposing_share
     if name == "ngram":
         if share is None:
@@ -89,12 +99,17 @@ def speculator_of(candidate: Candidate, target: Model, *, sharded: bool) -> Spec
         made = HEADS[name](target)
     else:
         try:
-            model = model_named(name)
-        except ValueError as error:
+            model = any_model(name)
+        except ImpossibleInput as error:
             known = ", ".join([*HEADS, "ngram"])
             raise ImpossibleInput(f"no speculator is called {name}: {known}, or a draft model; {error}") from None
         made = draft_model(model, sharded=sharded)
     return made if share is None else replace(made, proposing_share=share)
+
+
+def any_model(name: str) -> Model:
+    """A model of the catalogue, of a folder, or of a GGUF file. Raises `ImpossibleInput` for what is none of these."""
+    return model_from_gguf(Path(name)) if name.endswith(".gguf") else model_named(name)
 
 
 def hub_name(name: str) -> str:
@@ -103,7 +118,7 @@ def hub_name(name: str) -> str:
 
 
 def costs_from_profile(form: str, profile: str | None) -> LinearCosts | TableCosts:
-    """The profile of a file, or the one called ``article-1``. Raises ValueError when it can not be used as ``form``."""
+    """The profile of a file, or ``article-1``. Raises `ImpossibleInput` when it can not be used as ``form``."""
     if profile is None:
         raise ImpossibleInput(f"--model {form} needs --profile FILE, or --profile article-1")
     costs = article_1() if profile == "article-1" else read_profile(Path(profile))
@@ -126,7 +141,10 @@ def modelled(
     bill: Bill,
     request_alphas: tuple[float, ...] = (),
 ) -> Found:
-    """Every candidate's curve. ``batch_sizes`` ``None``: what suits the source. Raises ValueError as its parts do."""
+    """Every candidate's curve. ``batch_sizes`` ``None``: what suits the source.
+
+    Raises `ImpossibleInput` for what can not be computed.
+    """
     batches = list(batch_sizes or _batches(source))
     workload = Workload(context if context is not None else _context(source), prompt_tokens, output_tokens)
     answered: list[Answered] = []

@@ -9,17 +9,17 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from slipstream.cli.option_values import share_of
-from slipstream.costmodel.catalogue import engine_named, hardware_named, model_named
+from slipstream.costmodel.catalogue import engine_named, hardware_named
 from slipstream.costmodel.errors import ImpossibleInput
 from slipstream.costmodel.gguf_model import model_from_gguf
-from slipstream.costmodel.huggingface import read_json
+from slipstream.costmodel.huggingface import model_from_config, read_json
 from slipstream.costmodel.model import Model
 from slipstream.costmodel.profiles import TableCosts, profile_of
 from slipstream.costmodel.qualify import Finding, alpha_finding, qualification_of, speed_finding, tokenizer_finding
 from slipstream.costmodel.roofline import Deployment, pass_s
 from slipstream.costmodel.tokenizers import read_tokenizer
 
-__all__ = ["local_model", "qualification", "qualification_report"]
+__all__ = ["qualification", "qualification_report"]
 
 CONTEXT = 1024
 """Cached tokens at which the two passes are compared, at batch size 1."""
@@ -37,7 +37,7 @@ def qualification(
     hardware: str | None,
     gpus: int,
 ) -> dict[str, Any]:
-    """The verdict and its reasons as a document. Raises ValueError for files and numbers that can not be used."""
+    """The verdict and its reasons as a document. Raises `ImpossibleInput` for what can not be read or computed."""
     tokenizer = tokenizer_finding(read_tokenizer(target), read_tokenizer(draft))
     document = None if profile is None else read_json(profile)
     found = qualification_of(
@@ -61,11 +61,6 @@ def qualification_report(answer: dict[str, Any]) -> RenderableType:
         mark, style = marks[finding["passed"]]
         lines.append(Text.assemble((f"{mark} {finding['check']}: ", style), finding["reason"]))
     return Group(Text(answer["verdict"].capitalize(), "bold"), *lines)
-
-
-def local_model(path: Path) -> Model:
-    """The model of a GGUF file or of a folder with a ``config.json``. Raises ValueError for what can not be read."""
-    return model_named(str(path)) if path.is_dir() or path.suffix != ".gguf" else model_from_gguf(path)
 
 
 def _alpha(
@@ -106,5 +101,9 @@ def _speed(
     if hardware is None:
         return speed_finding(None, None, "give --hardware or --profile")
     on, engine = hardware_named(hardware), engine_named("vllm")
-    times = [float(pass_s(Deployment(local_model(path), on, engine, gpus), 1, 1, CONTEXT)) for path in (target, draft)]
+    times = [float(pass_s(Deployment(_local(path), on, engine, gpus), 1, 1, CONTEXT)) for path in (target, draft)]
     return speed_finding(times[0], times[1], f"computed for {gpus} × {on.name}")
+
+
+def _local(path: Path) -> Model:
+    return model_from_config(path) if path.is_dir() else model_from_gguf(path)
