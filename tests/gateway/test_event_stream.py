@@ -184,6 +184,16 @@ def test_a_stream_without_its_terminator_is_not_complete(path: str, last: bytes)
     assert not stream.terminated
 
 
+@pytest.mark.parametrize("comment", [b": ping\n\n", b":\r\n\r\n", b":\n\n:\n\n"])
+def test_comments_do_not_make_forget_what_events_said(comment: bytes) -> None:
+    stream = EventStream(CHAT)
+    usage = b'{"choices":[],"usage":{"completion_tokens":2}}'
+    for block in (b"data: " + usage + b"\n\n", *[comment] * 9, comment + b"data: [DONE]\n\n", *[comment] * 9):
+        assert stream.feed(block, 0.0) == block
+    assert stream.payloads() == [usage]
+    assert stream.terminated
+
+
 def test_an_unread_stream_is_forwarded_without_a_look() -> None:
     stream = EventStream(None)
     assert not stream.seeking

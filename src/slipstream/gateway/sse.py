@@ -85,7 +85,8 @@ class EventStream:
             data = self._cut(data)
             if not data:
                 return data
-        self._recent.append(data)
+        if not data.startswith(b":") or b"data:" in data:  # comments only keep a connection alive
+            self._recent.append(data)
         if self.seeking:
             self._seek(data, now)
         return data
