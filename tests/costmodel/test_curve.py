@@ -1,0 +1,208 @@
+"""Curves: the laws of speedup over batch size, and the signs that measurements showed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from deployments import costs_of, deployed
+from slipstream.core.speedup import CurveShape, Recommendation, crossovers_of
+from slipstream.costmodel.acceptance import geometric, measured, surviving
+from slipstream.costmodel.catalogue import model_named
+from slipstream.costmodel.curve import Workload, best_k, curve_of, speedups, sweep
+from slipstream.costmodel.errors import ImpossibleInput
+from slipstream.costmodel.memory import admitted
+from slipstream.costmodel.published import published_curve
+from slipstream.costmodel.speculator import draft_model, eagle_head, ngram, self_speculation
+
+alphas = st.floats(0.0, 1.0)
+DENSE = st.sampled_from(["Llama-3.1-8B", "Qwen3-8B", "Llama-3-70B", "Qwen3-32B"])
+GPUS = st.sampled_from(["A100-80", "H100", "H200", "L40S", "MI300X", "B200"])
+ENGINES = st.sampled_from(["vllm", "sglang", "trtllm"])
+
+
+@given(DENSE, GPUS, ENGINES, alphas, st.integers(1, 512))
+def test_speedup_is_1_at_k_0_without_the_tax(model: str, gpu: str, engine: str, alpha: float, batch: int) -> None:
+    costs = replace(costs_of(deployed(model, gpu, engine)), zero_draft_tax=0.0)
+    assert speedups(costs, geometric(alpha), batch, 0, Workload()) == 1.0
+    taxed = replace(costs, zero_draft_tax=0.25)
+    assert speedups(taxed, geometric(alpha), batch, 0, Workload()) == pytest.approx(1 / 1.25)
+
+
+@given(DENSE, GPUS, alphas, alphas, st.integers(1, 512), st.integers(1, 16))
+def test_more_acceptance_is_never_slower(model: str, gpu: str, one: float, other: float, batch: int, k: int) -> None:
+    low, high = sorted((one, other))
+    costs = costs_of(deployed(model, gpu))
+    slower = speedups(costs, geometric(low), batch, k, Workload())
+    assert speedups(costs, geometric(high), batch, k, Workload()) >= slower - 1e-9
+
+
+@settings(max_examples=60, deadline=None)
+@given(DENSE, GPUS, ENGINES, st.floats(0.3, 0.95), st.sampled_from([1, 3]))
+def test_best_k_never_rises_with_the_batch_on_a_dense_model_at_short_context(
+    model: str, gpu: str, engine: str, alpha: float, version: int
+) -> None:
+    deployment = deployed(model, gpu, engine, gpus=4 if "70B" in model else 1)
+    costs = costs_of(deployment, eagle_head(deployment.model, version=version))
+    batches, workload = np.arange(1, 257), Workload(128)
+    best = best_k(costs, geometric(alpha), batches, workload)
+    gains = speedups(costs, geometric(alpha), batches[None, :], np.arange(17)[:, None], workload)
+    gains[0] = 1.0
+    falling = np.minimum.accumulate(best)
+    lost = gains[best, np.arange(256)] / gains[falling, np.arange(256)] - 1.0
+    assert lost.max() < 0.002  # where two lengths are as good as equal, the choice between them says nothing
+
+
+@settings(max_examples=60, deadline=None)
+@given(DENSE, GPUS, ENGINES, alphas, st.integers(0, 16), st.floats(0.0, 32_768.0), st.floats(0.0, 8192.0))
+def test_a_curve_is_finite_and_its_crossovers_are_sign_changes(
+    model: str, gpu: str, engine: str, alpha: float, k: int, context: float, prompt: float
+) -> None:
+    curve = curve_of(
+        "c", costs_of(deployed(model, gpu, engine)), geometric(alpha), k, [1, 7, 512], Workload(context, prompt)
+    )
+    batches, gains = np.array(curve.sampled)
+    assert np.isfinite(gains).all()
+    assert curve.crossovers == crossovers_of(curve.sampled[0], curve.sampled[1])
+    for crossover in curve.crossovers:
+        below = np.searchsorted(batches, crossover) - 1
+        assert (gains[below] - 1) * (gains[min(below + 1, len(gains) - 1)] - 1) <= 0
+    for row in curve.rows:
+        assert row.speedup == pytest.approx(row.speculative_aggregate_tps / row.standard_aggregate_tps)
+        assert row.standard_user_tps * row.batch_size == pytest.approx(row.standard_aggregate_tps)
+        assert row.best_k is not None
+
+
+def test_eagle_crosses_near_17_where_eagle_3_does_not_by_64() -> None:
+    """Llama-3.1-8B, H100, SGLang 0.4.4, chain of 3: the EAGLE-3 paper's table 3."""
+    deployment = deployed(engine="sglang-0.4")
+    workload = Workload(350, 150, 400)
+    one = curve_of(
+        "e", costs_of(deployment, eagle_head(deployment.model, version=1)), measured(2.29, 3), 3, [1], workload
+    )
+    three = curve_of("e3", costs_of(deployment), measured(2.79, 3), 3, [1], workload)
+    assert one.crossovers[0] == pytest.approx(17, abs=2)
+    assert not three.crossovers or three.crossovers[0] > 64
+
+
+@pytest.mark.parametrize(("model", "context"), [("Llama-2-7B", 8_000), ("Llama-3.1-8B", 32_000)])
+def test_a_drafter_with_little_cache_gains_with_the_batch_at_long_context(model: str, context: int) -> None:
+    """MagicDec, 8 A100."""
+    deployment = deployed(model, "A100-80", gpus=8)
+    costs = costs_of(deployment, self_speculation(deployment.model, 512))
+    gains = speedups(costs, measured(2.8, 3), np.array([32, 64, 128]), 3, Workload(context))
+    assert np.all(np.diff(gains) > 0)
+    assert gains[0] > 1
+
+
+def test_a_drafter_with_all_of_its_cache_loses_at_long_context() -> None:
+    deployment = deployed("Llama-3.1-70B", "H100", gpus=4)
+    full = costs_of(deployment, draft_model(model_named("Llama-3.2-3B")))
+    gains = [float(speedups(full, geometric(0.55), 16, 4, Workload(context))) for context in (512, 65_536)]
+    assert gains[1] < 1.0 < gains[0]
+
+
+def test_the_longer_the_context_the_later_a_head_stops_paying() -> None:
+    """Nothing but decode: the reads of the cache do not grow with K."""
+    costs = costs_of(deployed(), eagle_head(deployed().model, version=1))
+    curves = [curve_of("c", costs, measured(2.3, 3), 3, [1], Workload(context)) for context in (256, 4096)]
+    assert curves[0].crossovers
+    assert not curves[1].crossovers
+    assert curves[1].shape is CurveShape.NEVER_BELOW
+
+
+@pytest.mark.parametrize(("model", "gpus"), [("Qwen3-235B-A22B", 8), ("gpt-oss-120b", 1), ("DeepSeek-V3", 8)])
+def test_experts_make_a_hump_in_the_middle(model: str, gpus: int) -> None:
+    deployment = deployed(model, "H200", "sglang", gpus=gpus)
+    gains = speedups(costs_of(deployment), measured(2.5, 3), np.array([4, 48, 512]), 3, Workload(512))
+    assert gains[1] > gains[0]
+    assert gains[1] > gains[2]
+
+
+def test_a_curve_may_cross_twice() -> None:
+    deployment = deployed("gpt-oss-120b", "H100", "sglang")
+    curve = curve_of("moe", costs_of(deployment), measured(2.2, 3), 3, [1, 64], Workload(512))
+    assert len(curve.crossovers) > 1
+    assert curve.shape is CurveShape.CROSSES_REPEATEDLY
+
+
+def test_lookup_that_seldom_proposes_is_not_charged_as_if_it_always_did() -> None:
+    deployment = deployed()
+    seldom, always = (costs_of(deployment, ngram(share)) for share in (0.2, 1.0))
+    workload = Workload(512)
+    assert speedups(seldom, geometric(0.5), 256, 3, workload) > speedups(always, geometric(0.2), 256, 3, workload)
+    row = curve_of("n", seldom, geometric(0.5), 3, [8], workload).rows[0]
+    assert row.tokens_per_step == pytest.approx(1 + 0.2 * (row.tau - 1))
+
+
+def test_a_prompt_dilutes_what_decode_gains() -> None:
+    costs = costs_of(deployed())
+    decode = speedups(costs, geometric(0.8), 32, 3, Workload(1024, 0, 200))
+    assert 1 < speedups(costs, geometric(0.8), 32, 3, Workload(1024, 2000, 200)) < decode
+
+
+def test_memory_binds_the_second_half_of_the_rule() -> None:
+    deployment = deployed()
+    costs = costs_of(deployment)
+    fits = replace(admitted(deployment, eagle_head(deployment.model), 2048), standard=64, speculative=8)
+    free = curve_of("free", costs, geometric(0.8), 3, [4, 64], Workload(2048))
+    bound = curve_of("bound", costs, geometric(0.8), 3, [4, 64], Workload(2048), admitted=fits)
+    assert [row.recommendation for row in free.rows] == [Recommendation.SPECULATIVE, Recommendation.SPECULATIVE]
+    assert [row.recommendation for row in bound.rows] == [Recommendation.SPECULATIVE, Recommendation.STANDARD]
+    none = curve_of("none", costs, geometric(0.8), 3, [4], Workload(2048), admitted=replace(fits, speculative=0))
+    assert none.rows[0].recommendation is Recommendation.STANDARD
+
+
+def test_a_sweep_is_what_single_questions_say() -> None:
+    costs = costs_of(deployed())
+    grid = sweep(costs, geometric(0.7), range(1, 513), range(17), [2**power for power in range(7, 15)])
+    assert grid.shape == (8, 17, 512)
+    assert grid[3, 4, 99] == pytest.approx(float(speedups(costs, geometric(0.7), 100, 4, Workload(1024))))
+
+
+def test_the_published_script_is_a_curve_like_any_other() -> None:
+    curve = published_curve(0.72, 4, [1, 4, 16, 32, 64])
+    assert [round(row.speedup, 2) for row in curve.rows] == [1.70, 1.69, 1.65, 1.60, 1.55]
+    assert curve.crossovers == ()
+    wide = published_curve(0.72, 4, [32], verify_width=True)
+    assert round(wide.rows[0].speedup, 2) == 0.97
+    assert round(wide.crossovers[0], 1) == 29.2
+    with pytest.raises(ImpossibleInput, match="per-token acceptance"):
+        published_curve(1.5, 4, [1])
+    with pytest.raises(ImpossibleInput, match="at least one batch size"):
+        published_curve(0.5, 4, [])
+
+
+def test_survival_bends_the_curve_of_tau_and_goes_on_as_it_ended() -> None:
+    curve = surviving((0.76, 0.60, 0.50))
+    assert curve.tau(0) == 1
+    assert curve.tau(3) == pytest.approx(2.86)
+    assert curve.tau(4) == pytest.approx(2.86 + 0.5 * 0.5 / 0.6)
+    assert measured(2.86, 3).tau(3) == pytest.approx(2.86)
+    assert surviving((0.0,)).tau(5) == 1.0
+    assert surviving((0.5, 0.0, 0.0)).tau(9) == 1.5
+
+
+@pytest.mark.parametrize(
+    ("impossible", "sentence"),
+    [
+        (lambda: geometric(1.1), "per-token acceptance must be"),
+        (lambda: geometric(0.5).tau(-1), "must not be negative"),
+        (lambda: measured(5, 3), "lies within"),
+        (lambda: surviving(()), "at least one position"),
+        (lambda: surviving((0.5, 0.6)), "never rise"),
+        (lambda: Workload(-1), "must not be negative"),
+        (lambda: Workload(output_tokens=0), "at least one output token"),
+        (lambda: curve_of("c", costs_of(deployed()), geometric(0.5), -1, [1], Workload()), "must not be negative"),
+        (lambda: curve_of("c", costs_of(deployed()), geometric(0.5), 1, [0], Workload()), "must be positive"),
+        (lambda: curve_of("c", costs_of(deployed()), geometric(0.5), 1, [], Workload()), "must be positive"),
+    ],
+)
+def test_impossible_questions_are_told(impossible: object, sentence: str) -> None:
+    assert callable(impossible)
+    with pytest.raises(ImpossibleInput, match=sentence):
+        impossible()
