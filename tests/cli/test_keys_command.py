@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import shlex
 import subprocess
 
 import pytest
@@ -46,6 +47,14 @@ def test_what_is_no_key_is_refused_and_not_repeated(given: str) -> None:
     printed, said = run("hash", given=given, status=1)
     assert printed == ""
     assert said == "a key is printable ASCII characters without spaces, on one line of standard input\n"
+
+
+@pytest.mark.parametrize("given", ["< /dev/zero", "< /dev/urandom", "<&-", "< /dev/null"])
+def test_what_is_no_text_never_ends_or_is_not_there_is_refused(given: str) -> None:
+    line = f"{shlex.join(command('keys', 'hash'))} {given}"
+    done = subprocess.run(["sh", "-c", line], capture_output=True, env=COMMAND_ENVIRONMENT, check=False, timeout=60)
+    said = b"a key is printable ASCII characters without spaces, on one line of standard input\n"
+    assert (done.returncode, done.stdout, done.stderr) == (1, b"", said)
 
 
 def test_a_key_that_can_be_guessed_gets_its_hash_and_a_warning() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 from collections.abc import Iterator
 from random import Random
 from typing import Any
@@ -273,6 +274,8 @@ def test_what_is_no_acceptance_is_said_so(text: str) -> None:
         {"request_statistics": "some"},
         {"request_statistics": "summary"},
         {"step_s": -1.0},
+        {"step_s": math.nan},
+        {"ttft_s": math.inf},
     ],
     ids=lambda fields: str(fields),
 )

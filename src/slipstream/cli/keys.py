@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import getpass
 import json
+import re
 import secrets
 import sys
 from typing import Annotated
@@ -21,6 +22,9 @@ RANDOM_BYTES = 32
 GUESSABLE_BELOW = 32
 """Characters. A shorter key may be a word, and what is a word is found by trying words: SHA-256 is quick."""
 
+MOST_BYTES = 4096
+"""More than any key; what is longer is no key, and may never end."""
+
 AsJson = Annotated[bool, typer.Option("--json", help="Print it as JSON.")]
 
 
@@ -35,15 +39,24 @@ def new(as_json: AsJson = False) -> None:
 @keys_app.command("hash")
 def hash_key(as_json: AsJson = False) -> None:
     """Print the hash of a key that is read from standard input, so that it stands in no command line and no history."""
-    key = getpass.getpass("key: ") if sys.stdin.isatty() else sys.stdin.readline()
-    key = key.rstrip("\r\n")
-    if not key or not key.isascii() or not key.isprintable() or " " in key:
+    key = _given()
+    if not re.fullmatch(r"[!-~]+", key):
         typer.echo("a key is printable ASCII characters without spaces, on one line of standard input", err=True)
         raise typer.Exit(1)
     if len(key) < GUESSABLE_BELOW:
         sentence = f"warning: a key of {len(key)} characters may be guessed from its hash"
         typer.echo(f"{sentence}; `slipstream keys new` makes one that can not", err=True)
     print(json.dumps({"hash": _hash_of(key)}) if as_json else _hash_of(key))
+
+
+def _given() -> str:
+    """The line that was typed, or that stands first on standard input: bytes that are no text are no key either."""
+    if sys.stdin is None:
+        return ""
+    if sys.stdin.isatty():
+        return getpass.getpass("key: ").rstrip("\r\n")
+    line = sys.stdin.buffer.readline(MOST_BYTES + 1).rstrip(b"\r\n")
+    return line.decode("ascii", "replace") if len(line) <= MOST_BYTES else ""
 
 
 def _hash_of(key: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from math import inf
 
 from slipstream.core.errors import SlipstreamError
 from slipstream.core.node import SpeculatorKind
@@ -52,8 +53,8 @@ class NodeSettings:
         if not self.model:
             raise CanNotEmulate("the model needs a name")
         for name, least in (("slots", 1), ("k", 1), ("output_tokens", 1), ("ttft_s", 0), ("step_s", 0)):
-            if getattr(self, name) < least:
-                raise CanNotEmulate(f"{name} is {getattr(self, name)}, but must be at least {least}")
+            if not least <= getattr(self, name) < inf:
+                raise CanNotEmulate(f"{name} is {getattr(self, name)}, but must be at least {least}, and finite")
         if self.queue_limit is not None and self.queue_limit < 0:
             raise CanNotEmulate(f"queue_limit is {self.queue_limit}, but must be at least 0")
         if self.queue_status not in (429, 503):
