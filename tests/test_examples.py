@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -11,7 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 from fleets import report
-from live_service import live
+from live_service import COMMAND_ENVIRONMENT, live
 from slipstream.cli import application
 from slipstream.config import FleetConfig, load, node_specs
 from slipstream.core.policy import Reason
@@ -29,11 +31,40 @@ def _key(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VLLM_API_KEY", "the-nodes-own")
 
 
-@pytest.mark.parametrize("file", sorted(EXAMPLES.iterdir()), ids=lambda file: file.name)
-def test_every_example_is_good(file: Path) -> None:
+@pytest.mark.parametrize("file", sorted(EXAMPLES.glob("*.yaml")), ids=lambda file: file.name)
+def test_every_configuration_is_good(file: Path) -> None:
     result = CliRunner().invoke(application(), ["config", "check", str(file)], catch_exceptions=False)
     assert result.exit_code == 0, result.output
     assert result.output.startswith(f"{file}: good (")
+
+
+@pytest.mark.parametrize("file", sorted(EXAMPLES.glob("*.py")), ids=lambda file: file.name)
+def test_every_program_runs_without_what_the_gateway_needs(file: Path) -> None:
+    refused = (
+        "aiohttp",
+        "httptools",
+        "msgspec",
+        "pydantic",
+        "structlog",
+        "typer",
+        "uvloop",
+        "yaml",
+        "prometheus_client",
+    )
+    program = f"import runpy, sys; sys.modules.update(dict.fromkeys({refused!r})); runpy.run_path({str(file)!r})"
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", program],
+        capture_output=True,
+        text=True,
+        env=COMMAND_ENVIRONMENT,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout
+
+
+def test_every_example_is_tried() -> None:
+    assert {file.suffix for file in EXAMPLES.iterdir()} == {".yaml", ".py"}
 
 
 async def test_the_smallest_fleet_serves(tmp_path: Path) -> None:

@@ -80,7 +80,7 @@ def _curve_table(curve: dict[str, Any]) -> FittingTable:
 
 
 def _crossover_sentence(curve: dict[str, Any]) -> str:
-    first, last = curve["rows"][0]["batch_size"], curve["searched_to"]
+    first, last = curve["searched_from"], curve["searched_to"]
     found = ", ".join(f"{crossover:.1f}" for crossover in curve["crossovers"])
     if not curve["crossovers"]:
         return f"No crossover: {curve['shape']}, from batch {first:g} to {last:g}."
