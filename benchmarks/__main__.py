@@ -5,7 +5,19 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 
-from benchmarks import acceptance, affinity, body, category, decision, emulate, keys, polling, ruler, telemetry
+from benchmarks import (
+    acceptance,
+    affinity,
+    body,
+    category,
+    crossover,
+    decision,
+    emulate,
+    keys,
+    polling,
+    ruler,
+    telemetry,
+)
 
 BENCHMARKS: dict[str, Callable[[], None]] = {
     "decision": decision.main,
@@ -17,6 +29,7 @@ BENCHMARKS: dict[str, Callable[[], None]] = {
     "telemetry": telemetry.main,
     "polling": polling.main,
     "emulate": emulate.main,
+    "crossover": crossover.main,
     "ruler": lambda: ruler.main([]),
 }
 
