@@ -125,7 +125,7 @@ def test_experts_make_a_hump_in_the_middle(model: str, gpus: int) -> None:
 
 def test_a_curve_may_cross_twice() -> None:
     deployment = deployed("gpt-oss-120b", "H100", "sglang")
-    curve = curve_of("moe", costs_of(deployment), measured(2.2, 3), 3, [1, 64], Workload(512))
+    curve = curve_of("moe", costs_of(deployment), measured(1.9, 3), 3, [1, 64], Workload(512))
     assert len(curve.crossovers) > 1
     assert curve.shape is CurveShape.CROSSES_REPEATEDLY
 

@@ -2,8 +2,9 @@
 
 Two limits meet in a soft knee: `√(memory² + compute²)`, since near the ridge neither is reached alone (Vidur's
 kernel times bend over a factor of four in tokens). Keys and values are read per sequence and their time is added, since
-attention and matrix products take turns. The number of distinct experts that `t` tokens touch is
-`E·(1 − ((E − k)/E)^t)` (Huang et al., "MoESD", 2025), for uniform routing.
+attention and matrix products take turns. The number of distinct experts that `t` unrelated tokens touch is
+`E·(1 − ((E − k)/E)^t)` (Huang et al., "MoESD", 2025), for uniform routing; the tokens of one sequence are related, and
+count for less (`ROUTING_NOVELTY`).
 """
 
 from __future__ import annotations
@@ -21,6 +22,9 @@ from slipstream.costmodel.model import BYTES_PER_VALUE, Model
 __all__ = ["Deployment", "distinct_experts", "pass_s", "prefill_s", "standard_step_s"]
 
 Seconds = NDArray[np.float64]
+
+ROUTING_NOVELTY = 0.5
+"""Neighbouring tokens route alike: each further one of a sequence touches experts as this share of a token does."""
 
 _BF16 = BYTES_PER_VALUE["bf16"]
 
@@ -64,7 +68,8 @@ def pass_s(deployment: Deployment, sequences: ArrayLike, tokens_each: ArrayLike,
     model, hardware, engine = deployment.model, deployment.hardware, deployment.engine
     ranks = deployment.tensor_parallel
     sequences, context = np.asarray(sequences, float), np.asarray(context, float)
-    tokens = sequences * np.asarray(tokens_each, float)
+    each = np.asarray(tokens_each, float)
+    tokens = sequences * each
     bandwidth = hardware.memory_bytes_per_s * hardware.memory_efficiency
     rate = hardware.flops_of(deployment.weights) * hardware.compute_efficiency
     rate_bf16 = hardware.flops["bf16"] * hardware.compute_efficiency
@@ -74,7 +79,8 @@ def pass_s(deployment: Deployment, sequences: ArrayLike, tokens_each: ArrayLike,
     per_token = 2.0 * (model.shared_parameters / rate + model.head_parameters / rate_bf16) / ranks
     total = _knee(np.asarray(read), per_token * tokens)
     if model.experts:
-        touched = distinct_experts(model.experts, model.experts_per_token, tokens) * model.moe_layers
+        unlike = sequences * (1.0 + ROUTING_NOVELTY * (each - 1.0))
+        touched = distinct_experts(model.experts, model.experts_per_token, unlike) * model.moe_layers
         expert_read = touched * model.expert_parameters * weight_bytes / (ranks * bandwidth)
         used = model.moe_layers * model.experts_per_token * model.expert_parameters
         total = total + _knee(expert_read, 2.0 * used * tokens / (ranks * rate * engine.expert_efficiency))

@@ -166,7 +166,9 @@ def _engine_of(text: str) -> Engine:
         return engine_named("sglang-0.4" if re.search(r"sglang 0\.4\.\d$", plain) else "sglang")
     if "trtllm" in plain or "tensorrt" in plain:
         return engine_named("trtllm")
-    return engine_named("vllm-0" if "v0" in plain or "vllm 0.6" in plain else "vllm")
+    if "v0" in plain or "vllm 0.6" in plain:
+        return engine_named("vllm-0")
+    return engine_named("vllm-0.8" if plain == "vllm v1" or re.search(r"vllm 0\.[89]\b", plain) else "vllm")
 
 
 def _step_rows(path: Path, left_out: Counter[str]) -> Iterator[StepRow]:
