@@ -6,6 +6,8 @@ STAMP := $(VENV)/.installed
 COMPILED := build/compiled
 
 MINUTES ?= 10
+PAGE ?= docs/explanation/validation.md
+TABLES ?=
 
 .PHONY: help demo check test format bench validate fuzz endurance clean
 .DEFAULT_GOAL := help
@@ -59,7 +61,7 @@ bench: $(COMPILED)/.built
 	PYTHONPATH=$(COMPILED) $(BIN)/python -m benchmarks
 
 validate: $(STAMP)
-	$(BIN)/python -m slipstream.costmodel.validation docs/explanation/validation.md
+	$(BIN)/python -m slipstream.costmodel.validation $(PAGE) $(TABLES)
 
 fuzz: $(STAMP)
 	PYTHONPATH=tests $(BIN)/python tests/fuzz_wire.py --minutes $(MINUTES)
