@@ -395,3 +395,28 @@ def test_nothing_drafted_is_slower_than_no_speculator() -> None:
     document = asked(*LLAMA, "--speculator", "eagle3:survival=0.8,k=0")
     assert all(row["speedup"] < 1.0 and row["tau"] == 1.0 for row in document["rows"])
     assert document["curves"][0]["alpha"] is None
+
+
+def test_a_long_context_turns_the_curve_around_and_experts_give_it_a_hump() -> None:
+    words = ("--target", "Llama-2-7B", "--hardware", "A100", "--tp", "8", "--k", "3", "--batch", "1,128")
+    rising = asked(*words, "--context", "1000", "--speculator", "TinyLlama-1.1B", "--alpha", "0.7,0.9")
+    assert rising["curves"][0]["shape"] == "starts below 1 and rises above it"
+    assert "exclude it below batch" in rising["verdicts"][0]
+    moe = (
+        "--target",
+        "Qwen3-235B-A22B",
+        "--hardware",
+        "H100",
+        "--tp",
+        "8",
+        "--speculator",
+        "eagle3",
+        "--batch",
+        "1,4,32",
+    )
+    hump = asked(*moe, "--alpha", "0.36,0.9")
+    assert len(hump["crossovers"]) > 1
+    assert "changes sides at batch" in hump["verdicts"][0]
+    shown = run(*moe, "--alpha", "0.36").stdout
+    assert "Crossovers at batch " in shown
+    assert "crosses 1 more than once." in shown

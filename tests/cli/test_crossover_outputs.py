@@ -15,8 +15,10 @@ from typer.testing import CliRunner, Result
 
 from emulated_client import ask, draft
 from slipstream.cli import application
+from slipstream.cli.node_counters import counted_in
 from slipstream.config import load
-from slipstream.core.node import SpeculatorKind
+from slipstream.core.node import NodeReport, SpeculativeCounters, SpeculatorKind
+from slipstream.costmodel.errors import ImpossibleInput
 from slipstream.emulate import NodeSettings, emulated
 from slipstream.emulate.alphas import parse_alphas
 
@@ -94,6 +96,15 @@ def test_the_target_is_named_as_on_the_hub_and_what_fits_is_counted() -> None:
     assert yaml.safe_load(document["settings"][-1]["text"])["max_batch_size"] == fits["standard"]
     assert "put your own" not in shown
     assert "meta-llama/Llama-3.3-70B-Instruct" in emitted("sglang", *words)[1]
+    drafted = emitted("vllm", *LLAMA, "--speculator", "Llama-3.2-3B:alpha=0.8")[1]
+    assert '"model": "meta-llama/Llama-3.2-3B"' in drafted
+    assert "put your own" not in drafted
+
+
+def test_what_has_no_weights_needs_no_name_for_them() -> None:
+    shown = emitted("vllm", *LLAMA, "--speculator", "ngram:alpha=0.8,p=0.3")[1]
+    assert "put your own" not in shown
+    assert '"method": "ngram", "num_speculative_tokens"' in shown
 
 
 def test_our_own_configuration_gets_the_ceiling_and_pins_what_never_pays(tmp_path: Path) -> None:
@@ -142,6 +153,27 @@ async def test_an_engine_that_can_not_tell_is_one_sentence(dialect: str, setting
         result = await asyncio.to_thread(run, *words, status=2)
     assert sentence in result.stderr
     assert result.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("report", "alpha", "sentence"),
+    [
+        (NodeReport(counters=SpeculativeCounters(100, 51), k=4), 0.75, None),
+        (NodeReport(counters=SpeculativeCounters(100, 51, 25, (20, 15, 10, 6), 76), k=4), 0.75, None),
+        (NodeReport(counters=SpeculativeCounters(100, 51)), None, "does not tell how many tokens it drafts"),
+        (NodeReport(counters=SpeculativeCounters(100), k=4), None, "drafted nothing yet, or does not count it"),
+        (NodeReport(k=4), None, "counts no drafted tokens"),
+    ],
+)
+def test_counters_are_read_as_far_as_they_go(report: NodeReport, alpha: float | None, sentence: str | None) -> None:
+    if sentence is not None:
+        with pytest.raises(ImpossibleInput, match=sentence):
+            counted_in(report, "http://n")
+        return
+    counted = counted_in(report, "http://n")
+    assert counted.alpha == pytest.approx(alpha, abs=0.01)
+    assert (counted.survival is None) is (counted.proposing_share is None)
+    assert counted.proposing_share in (None, 1.0)
 
 
 async def test_something_else_that_answers_is_told() -> None:

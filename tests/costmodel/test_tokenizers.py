@@ -222,6 +222,11 @@ def test_a_damaged_gguf_file_is_told(tmp_path: Path, content: bytes, sentence: s
     assert sentence in str(told.value)
 
 
+def test_a_file_that_can_not_be_opened_is_told(tmp_path: Path) -> None:
+    with pytest.raises(ImpossibleInput, match="can not be read: No such file"):
+        read_metadata(tmp_path / "nowhere.gguf")
+
+
 @given(st.binary(max_size=200), st.integers(0, 40))
 def test_no_bytes_at_all_are_worse_than_a_sentence(
     tmp_path_factory: pytest.TempPathFactory, tail: bytes, keys: int

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from math import isfinite
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -23,14 +23,12 @@ from slipstream.cli.crossover_question import (
 )
 from slipstream.cli.option_values import whole_numbers
 from slipstream.costmodel.errors import ImpossibleInput
-from slipstream.costmodel.rows import Curve
-
-if TYPE_CHECKING:
-    from slipstream.cli.crossover_emit import BestK
 
 __all__ = ["crossover_app"]
 
 BAD_INPUT = 2
+MODELS = ("roofline", "linear", "table", "published")
+MOST_BATCH = 65_536
 PUBLISHED_BATCHES = (1, 4, 16, 32, 64)
 """Those of the article."""
 
@@ -127,24 +125,16 @@ def crossover(
         if list_known:
             _list(as_json=as_json)
             return
-        _refuse_idle(
-            model,
-            {
-                ("roofline",): given_names(
-                    target=target,
-                    hardware=hardware,
-                    engine=engine,
-                    weights=weights,
-                    kv_dtype=kv_dtype,
-                    replicated=replicated,
-                ),
-                ("roofline", "linear", "table"): given_names(
-                    context=context_tokens, prompt=prompt, output=output, request_alphas=request_alphas
-                ),
-                ("linear", "table"): given_names(profile=profile),
-                ("published",): given_names(verify_width=verify_width),
-            },
+        if model not in MODELS:
+            raise ImpossibleInput(f"--model is {', '.join(MODELS[:-1])} or {MODELS[-1]}, not {model!r}")
+        of_roofline = given_names(
+            target=target, hardware=hardware, engine=engine, weights=weights, kv_dtype=kv_dtype, replicated=replicated
         )
+        of_steps = given_names(context=context_tokens, prompt=prompt, output=output, request_alphas=request_alphas)
+        _refuse_idle(model, of_roofline, "roofline")
+        _refuse_idle(model, of_steps, "roofline", "linear", "table")
+        _refuse_idle(model, given_names(profile=profile), "linear", "table")
+        _refuse_idle(model, given_names(verify_width=verify_width), "published")
         if output is not None and prompt is None:
             raise ImpossibleInput("--output counts only beside the time that a prompt takes: give --prompt, too")
         if price is not None and not isfinite(price):
@@ -156,29 +146,20 @@ def crossover(
         batches = None if batch is None else whole_numbers("--batch", batch, 1, MOST_BATCH)
         asked = _candidates(model, speculator, alpha, survival, node, k, p, category)
         bill = Bill(tp or (1 if model == "roofline" else None), price)
-        curves: Sequence[Curve]
-        best_k: BestK
-        name = None
         if model == "published":
-            from slipstream.cli.crossover_published import published_answer, published_best_k
+            from slipstream.cli.crossover_published import published_answer
 
-            answer, curves = published_answer(asked, batches or PUBLISHED_BATCHES, verify_width=verify_width, bill=bill)
-
-            def best_k(place: int, sizes: Sequence[int], most: int) -> Sequence[int]:
-                return published_best_k(asked[place].acceptance.alpha or 0.0, sizes, most, verify_width=verify_width)
+            found = published_answer(asked, batches or PUBLISHED_BATCHES, verify_width=verify_width, bill=bill)
         else:
-            from slipstream.cli.crossover_modelled import costs_from_profile, deployment_of, hub_name, modelled
+            from slipstream.cli.crossover_modelled import costs_from_profile, deployment_of, modelled
 
-            source = (
-                deployment_of(target, hardware, engine or "vllm", tp or 1, weights, kv_dtype or "bf16")
-                if model == "roofline"
-                else costs_from_profile(model, profile)
-            )
             found = modelled(
                 model,
                 asked,
                 batches,
-                source,
+                deployment_of(target, hardware, engine or "vllm", tp or 1, weights, kv_dtype or "bf16")
+                if model == "roofline"
+                else costs_from_profile(model, profile),
                 context=context_tokens,
                 prompt_tokens=prompt or 0,
                 output_tokens=output or 256,
@@ -186,19 +167,19 @@ def crossover(
                 bill=bill,
                 request_alphas=() if request_alphas is None else alphas_of("--request-alphas", request_alphas),
             )
-            answer, curves, best_k = found.answer, found.curves, found.best_k
-            name = None if target is None else hub_name(target)
         if plot is not None:
             from slipstream.cli.crossover_plot import draw
 
-            draw(answer, curves, plot)
+            draw(found.answer, found.curves, plot)
         if emit is None:
-            _show(answer, as_json=as_json)
+            from slipstream.cli.crossover_report import crossover_report
+
+            _show(found.answer, crossover_report, as_json=as_json)
             return
         from slipstream.cli.crossover_emit import emitted
 
-        settings = emitted(emit, answer, asked, best_k, target=name, draft=draft_weights, gpus=tp or 1)
-        print(json.dumps(answer | {"emitted": settings}, indent=2, allow_nan=False) if as_json else settings["text"])
+        settings = emitted(emit, found, asked, target=target, draft=draft_weights, gpus=tp or 1)
+        print(json.dumps(found.answer | {"emitted": settings}, indent=2) if as_json else settings["text"])
 
 
 @crossover_app.command()
@@ -222,13 +203,9 @@ def qualify(
         from slipstream.cli.crossover_qualify import qualification, qualification_report
 
         answer = qualification(target, draft, alpha=alpha, k=k, node=node, profile=profile, hardware=hardware, gpus=tp)
-        _show(answer, as_json=as_json, report=qualification_report)
+        _show(answer, qualification_report, as_json=as_json)
     if answer["verdict"] == "not qualified":
         raise typer.Exit(1)
-
-
-MOST_BATCH = 65_536
-MODELS = ("roofline", "linear", "table", "published")
 
 
 @contextmanager
@@ -241,13 +218,10 @@ def _one_sentence() -> Iterator[None]:
         raise typer.Exit(BAD_INPUT) from None
 
 
-def _refuse_idle(model: str, given: dict[tuple[str, ...], list[str]]) -> None:
-    """An option that would do nothing with ``model`` is refused. ``given``: models → the options that are theirs."""
-    if model not in MODELS:
-        raise ImpossibleInput(f"--model is {', '.join(MODELS[:-1])} or {MODELS[-1]}, not {model!r}")
-    for models, options in given.items():
-        if options and model not in models:
-            raise ImpossibleInput(f"{options[0]} means nothing with --model {model}; it is for {' and '.join(models)}")
+def _refuse_idle(model: str, options: list[str], *models: str) -> None:
+    """An option that would do nothing with ``model`` is refused: ``options``, where given, are for ``models``."""
+    if options and model not in models:
+        raise ImpossibleInput(f"{options[0]} means nothing with --model {model}; it is for {' and '.join(models)}")
 
 
 def _candidates(
@@ -281,15 +255,13 @@ def _candidates(
 def _list(*, as_json: bool) -> None:
     from slipstream.cli.crossover_catalogue import catalogue, catalogue_report
 
-    _show(catalogue(), as_json=as_json, report=catalogue_report)
+    _show(catalogue(), catalogue_report, as_json=as_json)
 
 
-def _show(answer: dict[str, Any], *, as_json: bool, report: Any = None) -> None:
+def _show(answer: dict[str, Any], report: Callable[[dict[str, Any]], object], *, as_json: bool) -> None:
     if as_json:
-        print(json.dumps(answer, indent=2, allow_nan=False))
+        print(json.dumps(answer, indent=2))
         return
     from rich.console import Console
 
-    if report is None:
-        from slipstream.cli.crossover_report import crossover_report as report
     Console().print(report(answer))

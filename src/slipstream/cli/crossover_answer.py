@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import ceil, floor
 from typing import Any
@@ -13,7 +13,10 @@ from slipstream.core.speedup import CurveShape
 from slipstream.costmodel.price import cost_per_million_tokens, gpu_tps
 from slipstream.costmodel.rows import Curve
 
-__all__ = ["Answered", "Bill", "answer_of", "curve_document", "curve_name", "throughput"]
+__all__ = ["Answered", "BestK", "Bill", "Found", "answer_of", "curve_document", "curve_name", "throughput"]
+
+BestK = Callable[[int, Sequence[int], int], Sequence[int]]
+"""Place of a curve, batch sizes, the most that may be drafted → the best K of each batch size; 0 = none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +37,19 @@ class Answered:
     proposing_share: float = 1.0
     admitted_standard: int | None = None
     admitted_speculative: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The document, its curves for a plot, and what more can be asked of them.
+
+    ``hub_name``: a model's name as an engine finds it; ``None`` where models have no names.
+    """
+
+    answer: dict[str, Any]
+    curves: Sequence[Curve]
+    best_k: BestK
+    hub_name: Callable[[str], str] | None = None
 
 
 def answer_of(

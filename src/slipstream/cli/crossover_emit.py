@@ -2,38 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
+from slipstream.cli.crossover_answer import Found
 from slipstream.cli.crossover_question import LARGEST_BATCH, Candidate
 from slipstream.costmodel.engine_settings import EngineSettings, Plan, engine_settings, schedule_of
 
-__all__ = ["BestK", "emitted"]
-
-BestK = Callable[[int, Sequence[int], int], Sequence[int]]
-"""Place of a candidate, batch sizes, the most that may be drafted → the best K of each batch size."""
+__all__ = ["emitted"]
 
 KINDS = ("eagle", "eagle3", "medusa", "mtp", "block", "ngram")
 HAS_NO_WEIGHTS = ("mtp", "ngram")
-PLACEHOLDERS = ("MODEL", "DRAFT")
+MODEL, DRAFT = "MODEL", "DRAFT"
+"""Stand for names that only the reader knows."""
 
 
 def emitted(
-    engine: str,
-    answer: dict[str, Any],
-    candidates: Sequence[Candidate],
-    best_k: BestK,
-    *,
-    target: str | None,
-    draft: str | None,
-    gpus: int,
+    engine: str, found: Found, candidates: Sequence[Candidate], *, target: str | None, draft: str | None, gpus: int
 ) -> dict[str, Any]:
     """The settings of ``engine`` for the first curve that ever pays, as a document with its text.
 
     K is chosen by batch size up to the largest that was asked for. Categories for which speculation pays nowhere are
     pinned to the standard pool. Raises `ImpossibleInput` for an engine that is not known or lacks the speculator.
     """
-    curves = answer["curves"]
+    curves = found.answer["curves"]
     paying = [place for place, curve in enumerate(curves) if any(row["best_k"] for row in curve["rows"])]
     chosen = paying[0] if paying else 0
     candidate, curve = candidates[chosen], curves[chosen]
@@ -42,7 +34,7 @@ def emitted(
     top = max(low, min(high, fits["speculative"] if fits["speculative"] is not None else LARGEST_BATCH))
     most_k = max(one.k for one in candidates if one.speculator == candidate.speculator)
     every = range(low, top + 1)
-    lengths = [int(k) for k in best_k(chosen, every, most_k)]
+    lengths = [int(k) for k in found.best_k(chosen, every, most_k)]
     asked = {row["batch_size"] for row in curve["rows"]}
     anchors = [
         batch
@@ -51,10 +43,16 @@ def emitted(
     ]
     schedule = schedule_of(anchors, [lengths[batch - low] for batch in anchors], top)
     kind = candidate.speculator if candidate.speculator in KINDS else "draft"
-    weights = None if kind in HAS_NO_WEIGHTS else draft or "DRAFT"
+    name = found.hub_name
+    if kind in HAS_NO_WEIGHTS:
+        weights = None
+    elif draft is not None or kind != "draft" or name is None:
+        weights = draft or DRAFT
+    else:
+        weights = name(candidate.speculator)
     pinned = [curve["category"] for place, curve in enumerate(curves) if curve["category"] and place not in paying]
     plan = Plan(
-        target=target or "MODEL",
+        target=MODEL if target is None or name is None else name(target),
         method=kind,
         draft=weights,
         schedule=schedule,
@@ -77,6 +75,6 @@ def emitted(
 
 def _text(settings: Sequence[EngineSettings], unknown: list[str]) -> str:
     text = "\n\n".join(map(str, settings))
-    placeholders = [word for word in PLACEHOLDERS if word in text.replace('"', " ").split()]
+    placeholders = [word for word in (MODEL, DRAFT) if word in text.replace('"', " ").split()]
     first = [*unknown, *([f"put your own for {' and '.join(placeholders)}"] if placeholders else [])]
     return "\n".join([*(f"# {one}" for one in first), *([""] if first else []), text])

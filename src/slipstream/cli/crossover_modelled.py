@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from slipstream.cli.crossover_answer import Answered, Bill, answer_of, throughput
+from slipstream.cli.crossover_answer import Answered, Bill, Found, answer_of, throughput
 from slipstream.cli.crossover_question import Acceptance, Candidate
 from slipstream.core.speedup import recommendation_of
 from slipstream.costmodel.acceptance import AcceptanceCurve, geometric, surviving
@@ -22,7 +22,6 @@ from slipstream.costmodel.mixture import exclusions, heterogeneous
 from slipstream.costmodel.model import Model
 from slipstream.costmodel.profiles import LinearCosts, TableCosts, article_1, read_profile
 from slipstream.costmodel.roofline import Deployment
-from slipstream.costmodel.rows import Curve
 from slipstream.costmodel.speculator import (
     Speculator,
     block_head,
@@ -56,22 +55,6 @@ HEADS: Mapping[str, Callable[[Model], Speculator]] = MappingProxyType(
 """Speculators that are made for a target, by name. Others are ngram, and draft models by their own names."""
 
 DEFAULT_CONTEXT = 1024
-
-
-@dataclass(frozen=True, slots=True)
-class Found:
-    """The document, its curves for a plot, and what each was computed from."""
-
-    answer: dict[str, Any]
-    curves: list[Curve]
-    costs: list[Costs]
-    acceptances: list[AcceptanceCurve]
-    workload: Workload
-
-    def best_k(self, candidate: int, batch_sizes: Sequence[int], most: int) -> list[int]:
-        """The best K of a candidate at each batch size, none above ``most``; 0 where nothing drafted is best."""
-        costs, acceptance = self.costs[candidate], self.acceptances[candidate]
-        return [int(k) for k in best_k(costs, acceptance, list(batch_sizes), self.workload, most=most)]
 
 
 def deployment_of(
@@ -154,9 +137,9 @@ def modelled(
         costs, fits = _costs(source, candidate, workload, sharded=sharded)
         acceptance = acceptance_curve(candidate.acceptance)
         curve = curve_of(candidate.speculator, costs, acceptance, candidate.k, batches, workload, admitted=fits)
-        best = [row.best_k or 0 for row in curve.rows]
+        lengths = [row.best_k or 0 for row in curve.rows]
         standard, speculative = (None, None) if fits is None else (fits.standard, fits.speculative)
-        answered.append(Answered(candidate, curve, best, costs.proposing_share, standard, speculative))
+        answered.append(Answered(candidate, curve, lengths, costs.proposing_share, standard, speculative))
         costs_found.append(costs)
         if fits is not None and at_admitted is None:
             at_admitted = _at_admitted(costs, acceptance, candidate.k, workload, fits, bill)
@@ -168,8 +151,13 @@ def modelled(
     if request_alphas:
         sizes = [int(row.batch_size) for row in answered[0].curve.rows]
         answer["mixed"] = _mixed(costs_found[0], request_alphas, candidates[0].k, sizes, workload)
-    kept = [acceptance_curve(candidate.acceptance) for candidate in candidates]
-    return Found(answer, [one.curve for one in answered], costs_found, kept, workload)
+
+    def best(place: int, sizes: Sequence[int], most: int) -> list[int]:
+        kept = acceptance_curve(candidates[place].acceptance)
+        return [int(k) for k in best_k(costs_found[place], kept, list(sizes), workload, most=most)]
+
+    named = hub_name if isinstance(source, Deployment) else None
+    return Found(answer, [one.curve for one in answered], best, named)
 
 
 def acceptance_curve(acceptance: Acceptance) -> AcceptanceCurve:

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
-from slipstream.cli.crossover_answer import Answered, Bill, answer_of
+from slipstream.cli.crossover_answer import Answered, Bill, Found, answer_of
 from slipstream.cli.crossover_question import MOST_DRAFTED, Candidate
 from slipstream.core.speedup import published_row, published_speedup
 from slipstream.costmodel.errors import ImpossibleInput
 from slipstream.costmodel.published import published_curve
-from slipstream.costmodel.rows import Curve
 
-__all__ = ["published_answer", "published_best_k"]
+__all__ = ["published_answer"]
 
 AS_PRINTED = (
     "The published script charges a verify pass what it charges a standard step, however many tokens it verifies. "
@@ -27,8 +25,8 @@ CORRECTED = (
 
 def published_answer(
     candidates: Sequence[Candidate], batch_sizes: Sequence[int], *, verify_width: bool, bill: Bill
-) -> tuple[dict[str, Any], list[Curve]]:
-    """The document, and its curves for a plot. Raises `ImpossibleInput` for what the script has no place for."""
+) -> Found:
+    """Raises `ImpossibleInput` for what the script has no place for."""
     answered, printed = [], []
     for candidate in candidates:
         alpha, k = candidate.acceptance.alpha, candidate.k
@@ -37,15 +35,20 @@ def published_answer(
         if candidate.proposing_share is not None:
             raise ImpossibleInput("the published script drafts in every step: it has no share of steps that propose")
         curve = published_curve(alpha, k, batch_sizes, verify_width=verify_width)
-        best = published_best_k(alpha, batch_sizes, MOST_DRAFTED, verify_width=verify_width)
+        best = _best_k(alpha, batch_sizes, MOST_DRAFTED, verify_width=verify_width)
         answered.append(Answered(candidate, curve, best))
         printed += [str(published_row(alpha, k, batch, verify_width=verify_width)) for batch in batch_sizes]
     title = f"published script{', verify width charged' if verify_width else ''}"
     notes = [CORRECTED if verify_width else AS_PRINTED]
-    return answer_of("published", title, answered, bill, notes, printed=printed), [one.curve for one in answered]
+
+    def best_k(place: int, sizes: Sequence[int], most: int) -> list[int]:
+        return _best_k(candidates[place].acceptance.alpha or 0.0, sizes, most, verify_width=verify_width)
+
+    answer = answer_of("published", title, answered, bill, notes, printed=printed)
+    return Found(answer, [one.curve for one in answered], best_k)
 
 
-def published_best_k(alpha: float, batch_sizes: Sequence[int], most: int, *, verify_width: bool) -> list[int]:
+def _best_k(alpha: float, batch_sizes: Sequence[int], most: int, *, verify_width: bool) -> list[int]:
     """The K of the largest speedup at each batch size, none above ``most``; 0 where nothing drafted is best."""
 
     def speedup(k: int, batch: int) -> float:

@@ -20,7 +20,7 @@ from slipstream.engines.detect import PROBE_PATHS, detect
 from slipstream.engines.engine import merged
 from slipstream.engines.scrape import Scraper
 
-__all__ = ["Counted", "counted_by"]
+__all__ = ["Counted", "counted_by", "counted_in"]
 
 TIMEOUT_S = 5.0
 
@@ -45,10 +45,11 @@ def counted_by(url: str) -> Counted:
         report = asyncio.run(_report(url))
     except EngineError as error:
         raise ImpossibleInput(str(error)) from None
-    return _counted(report, url)
+    return counted_in(report, url)
 
 
-def _counted(report: NodeReport, url: str) -> Counted:
+def counted_in(report: NodeReport, url: str) -> Counted:
+    """What the counters of ``report`` tell. Raises `ImpossibleInput` where they tell too little."""
     counters, k, who = report.counters, report.k, f"{url} ({report.engine})"
     if counters is None or report.speculating is False:
         raise ImpossibleInput(f"{who} counts no drafted tokens: it has no speculator, or does not tell")
