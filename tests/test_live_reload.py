@@ -180,6 +180,20 @@ async def test_a_removed_node_drains_and_then_its_series_are_gone(tmp_path: Path
             await eventually(lambda: std.node.open_connections == 0)
 
 
+async def test_no_request_is_refused_when_every_node_is_replaced_at_once(tmp_path: Path) -> None:
+    async with vllm_like(Drafts(20, 60)) as spec, vllm_like() as std:
+        file = File(tmp_path / "fleet.yaml", spec, std)
+        async with fleet_of(file) as fleet:
+            for generation in "blue", "green":
+                file.write(nodes=[node | {"name": f"{generation}-{node['pool']}"} for node in file.data["nodes"]])
+                assert (await reloaded(fleet))["result"] == "applied"
+                nodes = set()
+                async with asyncio.timeout(20):
+                    while f"{generation}-speculative" not in nodes:
+                        nodes.add((await marks_of(fleet, CODE))[0])
+            await eventually(lambda: len(list(fleet.service.dispatcher.fleet.nodes())) == 2)
+
+
 async def test_a_node_at_another_address_is_another_node(tmp_path: Path) -> None:
     async with vllm_like(Drafts(20, 60)) as spec, vllm_like() as std, vllm_like() as other:
         file = File(tmp_path / "fleet.yaml", spec, std)
