@@ -65,6 +65,14 @@ def test_a_file_of_keys_is_read_behind_the_configurations_own(tmp_path: Path) ->
     )
 
 
+@pytest.mark.parametrize("text", ["", "keys:\n", "keys: []\n"])
+def test_a_file_of_keys_that_has_lost_them_does_not_let_everybody_in(text: str, tmp_path: Path) -> None:
+    (tmp_path / "keys.yaml").write_text(text)
+    (tmp_path / "fleet.yaml").write_text(f"{NODES}gateway: {{keys_file: keys.yaml}}\n")
+    with pytest.raises(ConfigError, match=r"gateway.keys_file: found no key, there or here; allowed: at least one"):
+        load(tmp_path / "fleet.yaml")
+
+
 def test_a_problem_in_the_file_of_keys_has_its_place_there(tmp_path: Path) -> None:
     keys = tmp_path / "keys.yaml"
     keys.write_text(f'keys:\n  - {{id: a, hash: "{HASH}"}}\n  - {{id: a, hash: "{HASH}", celing: 1}}\nmore: 1\n')
@@ -120,7 +128,7 @@ def test_a_list_of_keys_that_is_no_list_is_not_repeated() -> None:
 
 
 def test_a_key_in_place_of_the_word_keys_is_not_repeated(tmp_path: Path) -> None:
-    (tmp_path / "keys.yaml").write_text(f"keys: []\n{LONG}: a\n")
+    (tmp_path / "keys.yaml").write_text(f'keys: [{{id: a, hash: "{HASH}"}}]\n{LONG}: a\n')
     (tmp_path / "fleet.yaml").write_text(f"{NODES}gateway: {{keys_file: keys.yaml}}\n")
     with pytest.raises(ConfigError) as caught:
         load(tmp_path / "fleet.yaml")

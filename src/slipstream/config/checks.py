@@ -110,6 +110,9 @@ def _authorities(node: object, path: Path, report: Report) -> Iterator[ConfigPro
 
 def _keys(data: object, report: Report) -> Iterator[ConfigProblem]:
     keys = _at(data, "gateway", "keys")
+    if keys == [] and isinstance(_at(data, "gateway", "keys_file"), str):
+        allowed = "at least one: without any, requests would need none (to leave keys_file out says that this is meant)"
+        yield report(("gateway", "keys_file"), "no key, there or here", allowed)
     first: dict[str | bytes, int] = {}
     for index, data_of_key in enumerate(keys if isinstance(keys, list) else []):
         path: Path = ("gateway", "keys", index)
