@@ -8,6 +8,7 @@ import ssl
 from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
+from time import monotonic
 from typing import Any
 
 import httptools
@@ -46,6 +47,7 @@ class Books:
     payloads: list[tuple[bytes, ...]] = field(default_factory=list)
     remembered: list[tuple[str, str]] = field(default_factory=list)
     histories: list[History] = field(default_factory=list)
+    answering_well: list[Placement] = field(default_factory=list)
     told: set[int] = field(default_factory=set)
     waits: list[tuple[TrafficClass, bool]] = field(default_factory=list)
     finished_calls: int = 0
@@ -77,6 +79,11 @@ class Books:
         self.open.remove(placement)
         placement.outcome = outcome
         self.settled.append((placement, outcome))
+
+    def answering(self, placement: Placement, now: float) -> None:
+        assert placement in self.open
+        self.answering_well.append(placement)
+        placement.state.circuit.trial = None
 
     def remember_response(self, placement: Placement, response_id: str, now: float) -> None:
         assert placement in self.open
@@ -162,6 +169,7 @@ async def rig(
     keys: KeyRing | None = None,
     certificate: Certificate | None = None,
     added_fields: AddedFields = no_added_fields,
+    clock: Callable[[], float] = monotonic,
     **node: Any,
 ) -> AsyncIterator[Rig]:
     """A gateway before the nodes at these addresses, called node-0, node-1, …; at the end no placement is left open,
@@ -178,6 +186,7 @@ async def rig(
         added_fields=added_fields,
         keys=keys,
         answered=books.answered,
+        clock=clock,
     )
     gateway = Gateway(ports, replace(limits or Limits(), queue_size=queue_size))
     host, port = await gateway.listen("127.0.0.1", 0, certificate)

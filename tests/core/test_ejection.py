@@ -179,3 +179,30 @@ def test_a_trial_that_was_overtaken_by_the_nodes_restart_is_an_ordinary_request(
     dispatcher.report("a", 1.5, 1.5, report(speculating=None))
     dispatcher.settle(trial, FAILED, 1.6)
     assert state_of(dispatcher, "a").state == "ready"
+
+
+def test_a_trial_that_is_a_long_stream_need_not_end_for_its_node_to_be_used_again() -> None:
+    dispatcher = two_standard()
+    fail(dispatcher, "a")
+    trial = place(dispatcher, 1.2, "a")
+    assert trial.node.name == "a"
+    assert place(dispatcher, 1.3).node.name == "b"
+    dispatcher.answering(trial, 7.0)
+    state = state_of(dispatcher, "a")
+    assert (state.circuit.state, state.usable) == (CircuitState.CLOSED, True)
+    assert place(dispatcher, 7.1, "a").node.name == "a"
+    dispatcher.settle(trial, Outcome(Ending.UPSTREAM_LOST, 200), 8.0)  # a failure like any other, then
+    assert state.circuit.state is CircuitState.CLOSED
+
+
+def test_only_the_trial_speaks_for_its_node_and_only_while_it_is_in_the_fleet() -> None:
+    dispatcher = two_standard()
+    before = place(dispatcher, 0.1, "a")
+    fail(dispatcher, "a")
+    trial = place(dispatcher, 1.2, "a")
+    dispatcher.answering(before, 2.0)
+    assert state_of(dispatcher, "a").circuit.state is CircuitState.HALF_OPEN
+    dispatcher.remove("a")
+    dispatcher.add(standard("a"), 2.1)
+    dispatcher.answering(trial, 3.0)
+    assert trial.state.circuit.state is CircuitState.HALF_OPEN

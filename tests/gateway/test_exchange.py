@@ -7,6 +7,7 @@ import json
 import socket
 from dataclasses import replace
 from pathlib import Path
+from time import monotonic
 
 import pytest
 
@@ -1032,3 +1033,29 @@ async def test_a_stream_that_only_speaks_of_errors_is_an_answer(path: str, last:
         client.post(path, stream=True)
         assert (await client.response()).body == last
         assert [outcome.ending for outcome in gateway.books.outcomes] == [Ending.COMPLETED]
+
+
+@pytest.mark.parametrize("on_trial", [True, False])
+async def test_a_stream_that_lasts_speaks_for_a_node_on_trial_before_it_ends(on_trial: bool) -> None:
+    later = 0.0
+    sent = stall(STREAM_HEAD, chunked(TOKEN))
+    async with (
+        scripted_node(sent) as node,
+        rig(node.url, clock=lambda: monotonic() + later) as gateway,
+        Client.to(gateway) as client,
+    ):
+        client.post(stream=True)
+        await eventually(lambda: len(gateway.books.placed) == 1)
+        placement = gateway.books.placed[0]
+        if on_trial:
+            placement.state.circuit.trial = placement
+        heard = b""
+        while TOKEN not in heard:
+            heard += await client.reader.read(65536)
+        assert gateway.books.answering_well == []
+        later = 10.0
+        if on_trial:
+            await eventually(lambda: gateway.books.answering_well == [placement])
+        client.writer.close()
+        await eventually(lambda: len(gateway.books.settled) == 1)
+        assert gateway.books.answering_well == [placement] * on_trial

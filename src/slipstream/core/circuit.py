@@ -49,8 +49,9 @@ class Circuit:
 
     Closed, it opens on three failures within 30 seconds if they are at least half of the requests since the first of
     them. Open, it is half-open once its back-off is over: 1 s, and twice as long each time it opens again within a
-    minute of closing, up to 30 s. Half-open, one request at a time is its trial: a success closes it, a failure or no
-    answer opens it again, and one that says neither is followed by another.
+    minute of closing, up to 30 s. Half-open, one request at a time is its trial: a success closes it, as does a stream
+    that has lasted for some seconds; a failure or no answer opens it again; one that says neither is followed by
+    another.
     """
 
     __slots__ = (

@@ -204,6 +204,10 @@ class Dispatcher:
         elif outcome.ending is Ending.FULL:
             self.fleet.refused(state, now)
 
+    def answering(self, placement: Placement, now: float) -> None:
+        """Output of the placement's node has been coming for a while, which shows that it works."""
+        self.fleet.answering(placement.state, placement, now)
+
     def remember_response(self, placement: Placement, response_id: str, now: float) -> None:
         """The placement's node made this response, to which later requests may refer by its id."""
         self.responses.remember(response_id, placement.state, now)

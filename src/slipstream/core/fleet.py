@@ -208,6 +208,12 @@ class Fleet:
             circuit.open(now)
             self._follow_circuit(node, now)
 
+    def answering(self, node: NodeState, attempt: object, now: float) -> None:
+        """``attempt`` has been answered for a while. Of a trial that is enough: its end may be minutes away."""
+        if node.circuit.trial is attempt and self._nodes.get(node.name) is node:
+            node.circuit.close(now)
+            self._follow_circuit(node, now)
+
     # What the control loop changes
 
     def add(self, spec: NodeSpec, now: float) -> None:

@@ -36,6 +36,8 @@ from slipstream.gateway.wire import ClientConnection, Request
 __all__ = ["Exchange"]
 
 _BODILESS: Final = frozenset({204, 304})
+_TRIAL_S: Final = 5.0
+"""A node on trial that has sent output for so long works, even if the answer is long; one that dies early does not."""
 _OWN_LIMITS: Final = frozenset({errno.EMFILE, errno.ENFILE})
 
 
@@ -418,6 +420,10 @@ class Exchange:
         if connection is None or connection.paused:
             return
         if self._relay.answer is not None or self._refusal is not None:
+            if placement.state.circuit.trial is placement:
+                since = self._relay.first_content_at
+                if since is not None and now - since >= _TRIAL_S:
+                    self._ports.dispatcher.answering(placement, now)
             limit = limits.idle_s
             moving = not connection.quiet
             connection.quiet = True

@@ -52,6 +52,9 @@ class Dispatcher(Protocol):
     def settle(self, placement: Placement, outcome: Outcome, now: float) -> None:
         """Release the booking and credit what was learnt."""
 
+    def answering(self, placement: Placement, now: float) -> None:
+        """A placement that is its node's trial has been answered for a while."""
+
     def remember_response(self, placement: Placement, response_id: str, now: float) -> None:
         """Requests that refer to this answer of the placement must go to its node."""
 
