@@ -18,7 +18,9 @@ from rich.console import Console
 from live_service import Live, eventually, live
 from slipstream.cli.status import fleet_report
 from slipstream.config import load
+from slipstream.core.errors import ConfigError
 from slipstream.service import running
+from slipstream.settings import read_settings
 from tls_files import chain_and_key
 from vllm_like_node import MODEL, Drafts, VllmLike, vllm_like
 
@@ -212,6 +214,24 @@ async def test_a_node_at_another_address_is_another_node(tmp_path: Path) -> None
             std.gate.set()
             await asking
             await fleet.drained()
+
+
+async def test_a_file_that_has_lost_its_keys_or_its_token_opens_nothing(tmp_path: Path) -> None:
+    async with vllm_like(Drafts(20, 60)) as spec, vllm_like() as std:
+        file = File(tmp_path / "fleet.yaml", spec, std)
+        (tmp_path / "key").write_text("clients-own\n")
+        file.write(
+            gateway={"listen": "127.0.0.1:0", "keys": [{"id": "team", "file": "key"}]},
+            admin={"listen": "127.0.0.1:0", "token": {"file": "key"}},
+        )
+        config = load(file.path)
+        for section in "gateway", "admin":
+            whole = file.data[section]
+            file.write(**{section: {"listen": "127.0.0.1:0"}})
+            with pytest.raises(ConfigError, match="found none; allowed: .*, as now: a file cut short must not open"):
+                read_settings(file.path, config)
+            file.write(**{section: whole})
+        assert read_settings(file.path, config).config == config
 
 
 async def test_keys_and_the_admin_token_are_those_of_the_file(tmp_path: Path) -> None:

@@ -95,6 +95,14 @@ def read_settings(path: Path, running: FleetConfig) -> Settings:
         )
         if was != now
     ]
+    problems += [
+        ConfigProblem(str(path), None, key, "none", f"{what}, as now: a file cut short must not open what was closed")
+        for key, what, was, now in (
+            ("gateway.keys", "at least one", running.gateway.keys, config.gateway.keys),
+            ("admin.token", "one", running.admin.token, config.admin.token),
+        )
+        if was and not now
+    ]
     if problems:
         raise ConfigError(tuple(problems))
     try:
