@@ -1059,3 +1059,14 @@ async def test_a_stream_that_lasts_speaks_for_a_node_on_trial_before_it_ends(on_
         client.writer.close()
         await eventually(lambda: len(gateway.books.settled) == 1)
         assert gateway.books.answering_well == [placement] * on_trial
+
+
+@pytest.mark.parametrize("kind", [b"Text/Event-Stream", b"TEXT/EVENT-STREAM;charset=UTF-8"])
+async def test_a_stream_is_one_however_its_type_is_spelled(kind: bytes) -> None:
+    head = b"HTTP/1.1 200 OK\r\ncontent-type: %b\r\ntransfer-encoding: chunked\r\n\r\n" % kind
+    wire = head + chunked(TOKEN) + chunked(b"data: {half")
+    async with scripted_node(die_after(wire)) as node, rig(node.url) as gateway, Client.to(gateway) as client:
+        client.post(stream=True)
+        response = await client.response()
+        assert response.complete
+        assert response.body.startswith(TOKEN + b'data: {"error":{')

@@ -175,7 +175,7 @@ def read_answer(status: int, headers: Headers) -> Answer:
         if lower not in RESPONSE_DROPPED:
             lines.append(b"%b: %b\r\n" % (name, value))
             if lower == b"content-type":
-                events = value.startswith(b"text/event-stream")
+                events = value[:17].lower() == b"text/event-stream"
         elif lower == b"content-length":
             length = int(value)
         elif lower == b"transfer-encoding":
