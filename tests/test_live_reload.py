@@ -228,7 +228,7 @@ async def test_a_file_that_has_lost_its_keys_or_its_token_opens_nothing(tmp_path
         for section in "gateway", "admin":
             whole = file.data[section]
             file.write(**{section: {"listen": "127.0.0.1:0"}})
-            with pytest.raises(ConfigError, match="found none; allowed: .*, as now: a file cut short must not open"):
+            with pytest.raises(ConfigError, match=r"found none; allowed: .*, as now: a file cut short must not open"):
                 read_settings(file.path, config)
             file.write(**{section: whole})
         assert read_settings(file.path, config).config == config
