@@ -288,7 +288,11 @@ def _three(
     )
     ceiling = ceiling_of(plan)
     if ceiling is None:
-        return (EngineSettings("drafting does not pay even for one sequence: every node is standard", standard.text),)
+        return (
+            EngineSettings(
+                "drafting does not pay even for one sequence that fits: every node is standard", standard.text
+            ),
+        )
     most = plan.admitted_speculative
     return (
         EngineSettings(
@@ -309,7 +313,7 @@ def _slipstream(plan: Plan) -> tuple[EngineSettings, ...]:
     ceiling = ceiling_of(plan)
     if ceiling is None:
         text = "pools:\n  standard: {}"
-        return (EngineSettings("drafting does not pay even for one sequence: every node is standard", text),)
+        return (EngineSettings("drafting does not pay even for one sequence that fits: every node is standard", text),)
     lines = ["pools:", f"  speculative: {{ceiling: {ceiling}}}", "  standard: {}"]
     if plan.pinned:
         lines += ["routing:", "  pins:", *(f"    {json.dumps(category)}: standard" for category in plan.pinned)]

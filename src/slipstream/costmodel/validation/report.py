@@ -31,7 +31,6 @@ REASONS = {
     "InferenceX issue 870": _LOADS,
     "splitwise-sim perf_model.csv": "eager mode: launching kernels takes longer than running them",
     "Vidur profiling mlp.csv": "tiles: a kernel takes the same time up to the next multiple of 64 or 128 tokens",
-    "InferenceX PR 1053": _SOFTWARE,
     "SGLang PR 31216": _SOFTWARE,
     "specbundle": "prompt and output lengths and the number of GPUs are not stated",
     "eagle3_paper_t3": "the engine of that time leaves its captured graphs somewhere between 8 and 24 sequences",
