@@ -59,7 +59,7 @@ def test_the_published_script_from_the_shell_loads_no_array_library() -> None:
     assert lines[-1] == ""
     for batch, speedup in ((1, "1.7"), (4, "1.69"), (16, "1.65"), (32, "1.6"), (64, "1.55")):
         assert f"Batch {batch:2d} -> Speedup: {speedup}x | Strategy: ENABLE_SPECULATIVE" in lines
-    assert "No crossover: never below 1, from batch 1 to 512." in lines
+    assert "No crossover from batch 1 to 512: never below 1. At batch 64 a verify step takes" in lines
 
 
 def test_the_published_rows_are_the_scripts_to_the_last_digit() -> None:
@@ -111,6 +111,14 @@ def test_the_document_has_its_keys_and_repeats_the_first_curve(arguments: tuple[
             assert row["recommendation"] in {"ENABLE_SPECULATIVE", "USE_STANDARD_BATCHING"}
     assert document["rows"] == document["curves"][0]["rows"]
     assert document["crossovers"] == document["curves"][0]["crossovers"]
+
+
+def test_a_curve_that_is_below_1_from_the_first_point_says_why() -> None:
+    sentence = asked("--model", "published", "--alpha", "0.3", "--k", "4")["curves"][0]["sentence"]
+    assert sentence == (
+        "No crossover from batch 1 to 512: below 1 from the first point on. "
+        "At batch 1 a verify step takes 1.69 times a standard one and gives no more than 1.43 tokens."
+    )
 
 
 def test_several_alphas_and_draft_lengths_give_a_curve_each() -> None:

@@ -125,6 +125,24 @@ def test_a_speculator_that_never_pays_leaves_standard_nodes_only() -> None:
     assert "speculative-config" not in shown
 
 
+def test_where_nothing_fits_there_is_nothing_to_set_up() -> None:
+    words = (*LLAMA, "--speculator", "eagle3:alpha=0.7", "--emit", "vllm")
+    assert "not one request of that context fits" in run(*words, "--context", "9000000", status=2).stderr
+    replicated = (
+        *LLAMA[:4],
+        "--tp",
+        "4",
+        "--speculator",
+        "Llama-2-13B:alpha=0.9",
+        "--replicated",
+        "--context",
+        "100000",
+    )
+    document = json.loads(run(*replicated, "--emit", "vllm", "--json").stdout)
+    assert document["admitted"]["speculative"] == 0
+    assert "does not pay even for one sequence" in document["emitted"]["text"]
+
+
 async def test_a_live_engine_tells_acceptance_draft_length_and_share() -> None:
     settings = draft(alphas=parse_alphas("0.8", 0.0), k=3, proposing_share=0.5)
     async with emulated("vllm", settings) as node:

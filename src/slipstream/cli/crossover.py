@@ -83,7 +83,7 @@ def crossover(
         str | None, typer.Option(help="Batch sizes of the table, with commas; 1 to 128 by twos when left out.")
     ] = None,
     context_tokens: Annotated[
-        int | None, typer.Option("--context", min=0, help="Tokens cached for a sequence; 1024 when left out.")
+        int | None, typer.Option("--context", min=1, help="Tokens cached for a sequence; 1024 when left out.")
     ] = None,
     prompt: Annotated[
         int | None, typer.Option(min=0, help="Prompt tokens, whose processing then counts in both arms.")

@@ -114,6 +114,7 @@ def curve_document(answered: Answered, bill: Bill) -> dict[str, Any]:
         ],
         "crossovers": list(curve.crossovers),
         "shape": curve.shape.value,
+        "sentence": _sentence(curve, answered.proposing_share),
         "searched_from": _whole(batches[0]),
         "searched_to": _whole(batches[-1]),
         "admitted": {"standard": answered.admitted_standard, "speculative": answered.admitted_speculative},
@@ -128,6 +129,21 @@ def curve_document(answered: Answered, bill: Bill) -> dict[str, Any]:
             for row in curve.rows
         ],
     }
+
+
+def _sentence(curve: Curve, proposing_share: float) -> str:
+    """Where the curve crosses 1; if nowhere, why."""
+    found = ", ".join(f"{crossover:.1f}" for crossover in curve.crossovers)
+    if curve.crossovers:
+        return f"{'Crossovers' if len(curve.crossovers) > 1 else 'Crossover'} at batch {found}: {curve.shape.value}."
+    never = curve.shape is CurveShape.NEVER_BELOW
+    row = (min if never else max)(curve.rows, key=lambda one: one.speedup)
+    longer = row.speculative_step_ms / row.standard_step_ms
+    tokens = 1.0 + proposing_share * (row.tau - 1.0)
+    batches, _ = curve.sampled
+    what = f"No crossover from batch {batches[0]:g} to {batches[-1]:g}: {curve.shape.value}."
+    gives = f"gives {'' if never else 'no more than '}{tokens:.2f} tokens"
+    return f"{what} At batch {row.batch_size:g} a verify step takes {longer:.2f} times a standard one and {gives}."
 
 
 def throughput(arm: str, tps: float, bill: Bill) -> dict[str, float | None]:

@@ -8,6 +8,7 @@ from typing import Any
 from slipstream.cli.crossover_answer import Found
 from slipstream.cli.crossover_question import LARGEST_BATCH, Candidate
 from slipstream.costmodel.engine_settings import EngineSettings, Plan, engine_settings, schedule_of
+from slipstream.costmodel.errors import ImpossibleInput
 
 __all__ = ["emitted"]
 
@@ -30,6 +31,8 @@ def emitted(
     chosen = paying[0] if paying else 0
     candidate, curve = candidates[chosen], curves[chosen]
     fits = curve["admitted"]
+    if fits["standard"] == 0:
+        raise ImpossibleInput("not one request of that context fits: there is nothing to set up")
     low, high = int(curve["searched_from"]), int(curve["searched_to"])
     top = max(low, min(high, fits["speculative"] if fits["speculative"] is not None else LARGEST_BATCH))
     most_k = max(one.k for one in candidates if one.speculator == candidate.speculator)
@@ -57,7 +60,7 @@ def emitted(
         draft=weights,
         schedule=schedule,
         admitted_standard=LARGEST_BATCH if fits["standard"] is None else fits["standard"],
-        admitted_speculative=top,
+        admitted_speculative=top if fits["speculative"] is None else fits["speculative"],
         tensor_parallel=gpus,
         pinned=tuple(dict.fromkeys(pinned)),
     )

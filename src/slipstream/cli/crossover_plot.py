@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
@@ -35,9 +36,18 @@ def draw(answer: dict[str, Any], curves: Sequence[Curve], file: Path) -> None:
     axes.axhline(1.0, color="0.5", linewidth=1)
     for told, curve in zip(answer["curves"], curves, strict=True):
         (line,) = axes.plot(*curve.sampled, label=curve_name(told))
+        batches, speedups = curve.sampled
         for crossover in curve.crossovers:
+            rises = speedups[bisect_right(batches, crossover) - (crossover == batches[-1])] > 1.0
             axes.plot(crossover, 1.0, marker="o", color=line.get_color())
-            axes.annotate(f"{crossover:.1f}", (crossover, 1.0), (4, 6), textcoords="offset points", fontsize=9)
+            axes.annotate(
+                f"{crossover:.1f}",
+                (crossover, 1.0),
+                (-5 if rises else 5, 6),  # on the side where the line is not
+                textcoords="offset points",
+                horizontalalignment="right" if rises else "left",
+                fontsize=9,
+            )
     axes.set_xscale("log", base=2)
     axes.xaxis.set_major_formatter(ScalarFormatter())
     axes.set_xlabel("batch size (sequences in a step)")

@@ -29,7 +29,7 @@ def crossover_report(answer: dict[str, Any]) -> RenderableType:
         parts += [
             Text(curve_name(curve), "bold"),
             _curve_table(curve),
-            Text(_crossover_sentence(curve), "bold"),
+            Text(curve["sentence"], "bold"),
             Text(""),
         ]
     parts += _admitted(answer)
@@ -77,14 +77,6 @@ def _curve_table(curve: dict[str, Any]) -> FittingTable:
             _SHORT[row["recommendation"]],
         )
     return table
-
-
-def _crossover_sentence(curve: dict[str, Any]) -> str:
-    first, last = curve["searched_from"], curve["searched_to"]
-    found = ", ".join(f"{crossover:.1f}" for crossover in curve["crossovers"])
-    if not curve["crossovers"]:
-        return f"No crossover: {curve['shape']}, from batch {first:g} to {last:g}."
-    return f"{'Crossovers' if len(curve['crossovers']) > 1 else 'Crossover'} at batch {found}: {curve['shape']}."
 
 
 def _admitted(answer: dict[str, Any]) -> list[RenderableType]:
