@@ -233,14 +233,14 @@ def plots(scores: Scores, folder: Path) -> None:
     axes.legend(fontsize=6)
     figure.savefig(folder / "validation-steps.png", dpi=110, metadata={"Software": None})
 
-    curves = _grouped(scores.speedups_smallest, lambda row: " ".join(part for part in row.curve if part))
     figure = Figure(figsize=(7.0, 4.8), layout="constrained")
     axes = figure.subplots()
-    for index, group in enumerate(curves.values()):
-        color = f"C{index % 10}"
-        loads = [row.load for row in group]
-        axes.plot(loads, [row.measured for row in group], "o", ms=3, color=color)
-        axes.plot(loads, [row.model for row in group], "-", lw=0.8, color=color)
+    for index, (source, rows) in enumerate(_grouped(scores.speedups_smallest, lambda row: row.source).items()):
+        color = f"C{index}"
+        axes.plot([row.load for row in rows], [row.measured for row in rows], "o", ms=3, color=color, label=source)
+        for curve in _grouped(rows, lambda row: " ".join(row.curve)).values():
+            axes.plot([row.load for row in curve], [row.model for row in curve], "-", lw=0.8, color=color)
     axes.axhline(1.0, color="black", lw=0.8)
-    axes.set(xscale="log", xlabel="load", ylabel="speedup: points measured, lines fitted on the two smallest loads")
+    axes.set(xscale="log", xlabel="load", ylabel="speedup: measured (points), fitted (lines)")
+    axes.legend(fontsize=6)
     figure.savefig(folder / "validation-speedups.svg", metadata={"Date": None})
