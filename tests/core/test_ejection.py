@@ -206,3 +206,14 @@ def test_only_the_trial_speaks_for_its_node_and_only_while_it_is_in_the_fleet() 
     dispatcher.add(standard("a"), 2.1)
     dispatcher.answering(trial, 3.0)
     assert trial.state.circuit.state is CircuitState.HALF_OPEN
+
+
+def test_a_node_may_be_tried_again_though_no_request_comes() -> None:
+    dispatcher = two_standard()
+    fail(dispatcher, "a")
+    dispatcher.fleet.drain("b", 0.2)
+    assert dispatcher.fleet.usable_nodes() == 0  # whoever asks whether the gateway is ready sends it nothing, then
+    for name in ("a", "b"):
+        dispatcher.report(name, 1.2, 1.3, report(speculating=False))
+    assert dispatcher.fleet.usable_nodes() == 1
+    assert place(dispatcher, 1.4).node.name == "a"

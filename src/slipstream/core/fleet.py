@@ -291,8 +291,7 @@ class Fleet:
             models=models,
             engine=node.spec.engine or report.engine,
         )
-        if self._departing:
-            self._expire_departures(received_at)
+        self.expire(received_at)
 
     def report_failed(self, name: str, now: float, error: EngineError) -> None:
         """A poll failed. Garbage costs freshness in time; silence, twice in a row, costs health."""
