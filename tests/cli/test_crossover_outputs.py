@@ -156,6 +156,16 @@ async def test_a_live_engine_tells_acceptance_draft_length_and_share() -> None:
     assert curve["acceptance_source"].startswith(f"counters of {node.url}: ")
 
 
+async def test_lookup_tells_its_mean_draft_length() -> None:
+    settings = draft(speculator=SpeculatorKind.NGRAM, k=4)
+    async with emulated("llamacpp", settings) as node:
+        await asyncio.gather(*(ask(node, max_tokens=400) for _ in range(8)))
+        result = await asyncio.to_thread(run, *LLAMA, "--speculator", "ngram", "--node", node.url, "--json")
+    curve = json.loads(result.stdout)["curves"][0]
+    assert 1 <= curve["k"] <= 4
+    assert 0.0 < curve["proposing_share"] < 1.0
+
+
 @pytest.mark.parametrize(
     ("dialect", "settings", "sentence"),
     [
@@ -178,6 +188,7 @@ async def test_an_engine_that_can_not_tell_is_one_sentence(dialect: str, setting
     [
         (NodeReport(counters=SpeculativeCounters(100, 51), k=4), 0.75, None),
         (NodeReport(counters=SpeculativeCounters(100, 51, 25, (20, 15, 10, 6), 76), k=4), 0.75, None),
+        (NodeReport(counters=SpeculativeCounters(100, 51, 25)), 0.75, None),
         (NodeReport(counters=SpeculativeCounters(100, 51)), None, "does not tell how many tokens it drafts"),
         (NodeReport(counters=SpeculativeCounters(100), k=4), None, "drafted nothing yet, or does not count it"),
         (NodeReport(k=4), None, "counts no drafted tokens"),
@@ -190,6 +201,7 @@ def test_counters_are_read_as_far_as_they_go(report: NodeReport, alpha: float | 
         return
     counted = counted_in(report, "http://n")
     assert counted.alpha == pytest.approx(alpha, abs=0.01)
+    assert counted.k == 4
     assert (counted.survival is None) is (counted.proposing_share is None)
     assert counted.proposing_share in (None, 1.0)
 

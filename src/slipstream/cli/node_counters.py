@@ -27,7 +27,10 @@ TIMEOUT_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """``alpha`` at the node's ``k``; ``survival`` by draft position and the share are ``None`` where not told."""
+    """``alpha`` at the node's ``k``, its mean where that varies.
+
+    ``survival`` by draft position and ``proposing_share`` are ``None`` where not told.
+    """
 
     alpha: float
     k: int
@@ -50,25 +53,28 @@ def counted_by(url: str) -> Counted:
 
 def counted_in(report: NodeReport, url: str) -> Counted:
     """What the counters of ``report`` tell. Raises `ImpossibleInput` where they tell too little."""
-    counters, k, who = report.counters, report.k, f"{url} ({report.engine})"
+    counters, who = report.counters, f"{url} ({report.engine})"
     if counters is None or report.speculating is False:
         raise ImpossibleInput(f"{who} counts no drafted tokens: it has no speculator, or does not tell")
-    if not k:
-        raise ImpossibleInput(f"{who} does not tell how many tokens it drafts a step: give --alpha and --k")
-    accepted, steps = counters.accepted, counters.verify_steps
-    tau = None
-    if accepted is not None and steps:
-        tau = mean_acceptance_length_from_counts(accepted, steps)
-    elif accepted is not None and counters.drafted:
-        tau = mean_acceptance_length_from_ratio(accepted / counters.drafted, k)
-    if accepted is None or tau is None:
+    drafted, accepted, steps = counters.drafted, counters.accepted, counters.verify_steps
+    if accepted is None or not (steps or drafted):
         raise ImpossibleInput(f"{who} has drafted nothing yet, or does not count it: its acceptance is not known")
+    if report.k:
+        length: float = report.k
+    elif drafted and steps:
+        length = drafted / steps  # n-gram lookup drafts as many tokens as it finds
+    else:
+        raise ImpossibleInput(f"{who} does not tell how many tokens it drafts a step: give --alpha and --k")
+    tau = mean_acceptance_length_from_counts(accepted, steps) if steps else None
+    if tau is None:
+        tau = mean_acceptance_length_from_ratio(accepted / (drafted or 1), length)
     survival = survival_of(counters.accepted_per_position, steps) if counters.accepted_per_position and steps else None
     share = None
     if counters.generated_tokens is not None and steps:
         share = steps / max(counters.generated_tokens - accepted, steps)
-    ratio = draft_acceptance_ratio_of(tau, k)
-    return Counted(alpha_of(tau, k), k, survival, share, f"counters of {url}: {ratio:.0%} of drafted tokens accepted")
+    ratio = draft_acceptance_ratio_of(tau, length)
+    told = f"counters of {url}: {ratio:.0%} of drafted tokens accepted"
+    return Counted(alpha_of(tau, length), max(1, round(length)), survival, share, told)
 
 
 async def _report(url: str) -> NodeReport:
