@@ -7,7 +7,7 @@ import pytest
 from fleets import MODEL, dispatcher_of, fleet_of, shape, speculative, standard
 from slipstream.core.acceptance import SpeculationSample
 from slipstream.core.dispatch import Dispatcher
-from slipstream.core.errors import EngineGarbage, EngineUnreachable
+from slipstream.core.errors import AllFull, EngineGarbage, EngineUnreachable
 from slipstream.core.node import NodeReport, SpeculativeCounters, SpeculatorKind
 from slipstream.core.node_state import NodeState
 from slipstream.core.outcome import Ending, Outcome
@@ -212,3 +212,12 @@ def test_after_an_outage_no_answer_but_a_report_makes_a_node_eligible_again() ->
     assert state_of(dispatcher, "s").state == "stale"
     placement = dispatcher.place(shape("code"), "r", 0.4)
     assert (placement.node.name, placement.decision.reason) == ("t", Reason.STALE)
+
+
+def test_a_node_that_refused_and_never_reports_is_tried_again_once_it_answers_a_poll() -> None:
+    dispatcher = dispatcher_of(fleet_of(standard("t")))
+    dispatcher.settle(dispatcher.place(shape(), "r", 0.1), Outcome(Ending.FULL, 503), 0.2)
+    with pytest.raises(AllFull):
+        dispatcher.place(shape(), "r", 0.3)
+    dispatcher.report_failed("t", 0.4, EngineGarbage("its metrics are switched off"))
+    assert dispatcher.place(shape(), "r", 0.5).node.name == "t"

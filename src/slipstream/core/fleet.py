@@ -176,7 +176,7 @@ class Fleet:
         self._departing[node] = None
 
     def refused(self, node: NodeState, now: float) -> None:
-        """The node answered 429 or 503: it is full, whatever we believed, until its next report."""
+        """The node answered 429 or 503: it is full, whatever we believed, until it next answers a poll."""
         if self._nodes.get(node.name) is node:
             self._change(node, now, refusing=True)
 
@@ -294,7 +294,7 @@ class Fleet:
         self.expire(received_at)
 
     def report_failed(self, name: str, now: float, error: EngineError) -> None:
-        """A poll failed. Garbage costs freshness in time; silence, twice in a row, costs health."""
+        """A poll failed. Garbage is a sign of life, but costs freshness in time; silence, twice, costs health."""
         node = self._nodes.get(name)
         if node is None:
             return
@@ -305,7 +305,7 @@ class Fleet:
                 self.lost(node, now, str(error))
         else:
             node.failed_polls = 0
-            self._change(node, now, healthy=True)
+            self._change(node, now, healthy=True, refusing=False)
         self.expire(now)
 
     def expire(self, now: float) -> None:
