@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner, Result
 
@@ -205,18 +205,17 @@ def test_what_does_not_fit_at_all_has_no_arms_to_compare() -> None:
     assert "Requests that fit: 0 without" in run(*words).stdout
 
 
-def test_a_crossover_above_what_fits_is_said_not_to_be_reached() -> None:
-    words = (*LLAMA, "--speculator", "Llama-3.2-1B:alpha=0.6", "--context", "8192", "--batch", "1")
-    document = asked(*words)
-    if document["crossovers"]:
-        assert any("is not reached" in note for note in document["notes"])
-    low = asked(
-        *LLAMA, "--speculator", "Llama-3.2-1B:alpha=0.45", "--speculator", "eagle:alpha=0.3", "--context", "4096"
-    )
-    beyond = [
-        curve for curve in low["curves"] if any(one > curve["admitted"]["speculative"] for one in curve["crossovers"])
-    ]
-    assert len([note for note in low["notes"] if "is not reached" in note]) == len(beyond)
+@pytest.mark.parametrize(
+    ("batch", "beyond"), [("1", "the crossover at "), ("1,512", "the rows above that and the crossover at ")]
+)
+def test_what_lies_above_what_fits_can_not_be_had(batch: str, beyond: str) -> None:
+    words = (*LLAMA, "--context", "4096", "--batch", batch)
+    one = asked(*words, "--speculator", "Llama-3.2-1B:alpha=0.6")
+    fits = one["admitted"]["speculative"]
+    assert one["crossovers"][0] > fits
+    assert one["notes"][-1].startswith(f"No more than {fits} requests fit, so {beyond}")
+    two = asked(*words, "--speculator", "Llama-3.2-1B:alpha=0.6", "--speculator", "ngram:alpha=0.01,p=0.01")
+    assert "Llama-3.2-1B, alpha 0.60, K = 4: no more than " in two["notes"][1]
 
 
 def test_a_prompt_dilutes_the_gain_and_its_output_counts() -> None:
@@ -347,6 +346,7 @@ words = st.one_of(
 )
 
 
+@settings(deadline=None, max_examples=60)
 @given(words, words, words)
 def test_no_words_at_all_are_worse_than_a_sentence(alpha: str, k: str, batch: str) -> None:
     runner = CliRunner(env={"COLUMNS": "80", "NO_COLOR": "1"})

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from slipstream.costmodel.errors import ImpossibleInput
@@ -227,6 +227,7 @@ def test_a_file_that_can_not_be_opened_is_told(tmp_path: Path) -> None:
         read_metadata(tmp_path / "nowhere.gguf")
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=200), st.integers(0, 40))
 def test_no_bytes_at_all_are_worse_than_a_sentence(
     tmp_path_factory: pytest.TempPathFactory, tail: bytes, keys: int

@@ -201,12 +201,16 @@ def _best(curves: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _unreached(curves: Sequence[dict[str, Any]]) -> list[str]:
-    """A crossover above what fits is never met: memory ends the batch first."""
+    """What lies above the number of requests that fit is never met: memory ends the batch first."""
     notes = []
     for curve in curves:
         fits = curve["admitted"]["speculative"]
-        above = [one for one in curve["crossovers"] if fits is not None and one > fits]
+        if fits is None:
+            continue
+        above = [f"the crossover at {one:.1f}" for one in curve["crossovers"] if one > fits][:1]
+        if curve["rows"][-1]["batch_size"] > fits:
+            above.insert(0, "the rows above that")
         if above:
-            who = f"{curve_name(curve)}: " if len(curves) > 1 else ""
-            notes.append(f"{who}no more than {fits} requests fit, so the crossover at {above[0]:.1f} is not reached.")
+            who = f"{curve_name(curve)}: no" if len(curves) > 1 else "No"
+            notes.append(f"{who} more than {fits} requests fit, so {' and '.join(above)} can not be had.")
     return notes

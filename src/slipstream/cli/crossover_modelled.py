@@ -14,7 +14,7 @@ from slipstream.core.speedup import recommendation_of
 from slipstream.costmodel.acceptance import AcceptanceCurve, geometric, surviving
 from slipstream.costmodel.catalogue import engine_named, hardware_named, model_named
 from slipstream.costmodel.costs import Costs, RooflineCosts
-from slipstream.costmodel.curve import Workload, best_k, curve_of
+from slipstream.costmodel.curve import Workload, best_k, curve_of, user_throughputs
 from slipstream.costmodel.errors import ImpossibleInput
 from slipstream.costmodel.gguf_model import model_from_gguf
 from slipstream.costmodel.memory import Admitted, admitted
@@ -194,11 +194,10 @@ def _at_admitted(
     """Both arms as full as memory lets them be, where the second half of the published rule can bind."""
     if not fits.standard or not fits.speculative:
         return None
-    loads = sorted({fits.standard, fits.speculative})
-    rows = {row.batch_size: row for row in curve_of("", costs, acceptance, k, loads, workload, largest=1).rows}
-    standard, speculative = rows[fits.standard], rows[fits.speculative]
-    gain = speculative.speculative_user_tps / standard.standard_user_tps
-    tps = {"standard": standard.standard_aggregate_tps, "speculative": speculative.speculative_aggregate_tps}
+    loads = [fits.standard, fits.speculative]
+    standard, speculative = user_throughputs(costs, acceptance, loads, k, workload)
+    gain = float(speculative[1] / standard[0])
+    tps = {"standard": fits.standard * float(standard[0]), "speculative": fits.speculative * float(speculative[1])}
     return {
         "speedup": gain,
         "standard_aggregate_tps": tps["standard"],

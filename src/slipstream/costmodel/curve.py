@@ -16,7 +16,7 @@ from slipstream.costmodel.memory import Admitted
 from slipstream.costmodel.profiles import TableCosts
 from slipstream.costmodel.rows import LARGEST_BATCH, Curve, Row
 
-__all__ = ["Workload", "best_k", "curve_of", "speedups", "sweep"]
+__all__ = ["Workload", "best_k", "curve_of", "speedups", "sweep", "user_throughputs"]
 
 MOST_DRAFTED = 16
 """Draft lengths are tried up to here."""
@@ -56,6 +56,14 @@ def sweep(
     """Decode speedups over every context, draft length and batch size: shape (contexts, ks, batch sizes)."""
     grid = np.ix_(np.asarray(contexts, float), np.asarray(ks, float), np.asarray(batch_sizes, float))
     return _arms(costs, acceptance, grid[2], grid[1], Workload(), grid[0])[0]
+
+
+def user_throughputs(
+    costs: Costs, acceptance: AcceptanceCurve, batch_sizes: ArrayLike, ks: ArrayLike, workload: Workload
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Tokens per second of one user, in the standard and in the speculative arm, at batch sizes that need no curve."""
+    standard, speculative = _arms(costs, acceptance, batch_sizes, ks, workload, workload.context)[-2:]
+    return standard, speculative
 
 
 def _arms(
