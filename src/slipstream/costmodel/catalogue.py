@@ -90,8 +90,8 @@ def _from_file(kind: type[_Entry], path: Path) -> _Entry:
         raise ImpossibleInput(f"{path} has unknown keys {', '.join(unknown)}; known are {', '.join(sorted(known))}")
     try:
         return kind(**entry)
-    except TypeError as error:
-        raise ImpossibleInput(f"{path} is incomplete: {error}") from None
+    except (TypeError, AttributeError) as error:
+        raise ImpossibleInput(f"{path} is incomplete, or holds something of another kind: {error}") from None
 
 
 def _without_aliases(entry: dict[str, Any]) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import inf
 
 from slipstream.costmodel.errors import ImpossibleInput
 
@@ -11,6 +12,10 @@ __all__ = ["Hardware"]
 
 NARROW_EFFICIENCY = {"fp8": 0.73, "int8": 0.73, "fp4": 0.79}
 """Of what the compute efficiency leaves, the share that narrow types reach: scaling and layout cost them more."""
+
+
+MOST = 1e30
+"""No GPU has or does more of anything; what is beyond is a slip of a file. A link without limit stands for none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,11 +37,11 @@ class Hardware:
     source: str = ""
 
     def __post_init__(self) -> None:
-        for what in ("memory_bytes", "memory_bytes_per_s", "link_bytes_per_s"):
-            if not getattr(self, what) > 0.0:
-                raise ImpossibleInput(f"{self.name}: {what} must be positive, not {getattr(self, what)}")
-        if not self.flops.get("bf16", 0.0) > 0.0:
-            raise ImpossibleInput(f"{self.name}: flops needs at least bf16")
+        for what, most in (("memory_bytes", MOST), ("memory_bytes_per_s", MOST), ("link_bytes_per_s", inf)):
+            if not 1.0 <= getattr(self, what) <= most:
+                raise ImpossibleInput(f"{self.name}: {what} must be positive, 1 to {most:g}, not {getattr(self, what)}")
+        if not all(1.0 <= rate <= MOST for rate in (self.flops.get("bf16", 0.0), *self.flops.values())):
+            raise ImpossibleInput(f"{self.name}: flops needs at least bf16, and rates of 1 to {MOST:g}")
         for what in ("memory_efficiency", "compute_efficiency"):
             if not 0.0 < getattr(self, what) <= 1.0:
                 raise ImpossibleInput(f"{self.name}: {what} must be within 0..1, not {getattr(self, what)}")

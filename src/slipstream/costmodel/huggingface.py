@@ -68,7 +68,7 @@ def model_of(config: Mapping[str, Any], *, name: str, source: str = "") -> Model
         hidden=hidden,
         heads=heads,
         kv_heads=number("num_key_value_heads", default=heads),
-        head_dim=number("qk_nope_head_dim" if kv_rank else "head_dim", default=hidden // heads),
+        head_dim=number("qk_nope_head_dim" if kv_rank else "head_dim", default=hidden // max(heads, 1)),
         intermediate=number("intermediate_size", "ffn_hidden_size", "n_inner", default=4 * hidden),
         vocabulary=number("vocab_size"),
         tied_embeddings=bool(config.get("tie_word_embeddings", text.get("tie_word_embeddings", False))),

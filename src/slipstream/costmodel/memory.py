@@ -40,6 +40,8 @@ def admitted(
     A speculator that is not sharded lies whole on every GPU, its cache too. Keys and values of a model with fewer KV
     heads than GPUs are repeated on them. Raises ImpossibleInput if the weights alone do not fit, saying whose.
     """
+    if not context > 0.0:
+        raise ImpossibleInput(f"how many requests fit is told for a context above 0, not {context:g}")
     model, ranks = deployment.model, deployment.tensor_parallel
     usable = ranks * deployment.hardware.memory_bytes * usable_share
     weights = model.weight_bytes(deployment.weights)

@@ -1,0 +1,53 @@
+"""Files of people's own are told what is wrong with them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from slipstream.costmodel.catalogue import engine_named, hardware_named, model_named
+from slipstream.costmodel.errors import ImpossibleInput
+from slipstream.costmodel.memory import admitted
+from slipstream.costmodel.roofline import Deployment
+
+GPU = {
+    "name": "x",
+    "memory_bytes": 80e9,
+    "memory_bytes_per_s": 3e12,
+    "flops": {"bf16": 1e15},
+    "link_bytes_per_s": 4e11,
+}
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"memory_bytes": "80 GB"}, "holds something of another kind"),
+        ({"flops": 1e15}, "holds something of another kind"),
+        ({"flops": {"fp8": 1e15}}, "flops needs at least bf16"),
+        ({"flops": {"bf16": 1e15, "fp8": 1e400}}, "rates of 1 to"),
+        ({"memory_bytes": 1e400}, "memory_bytes must be positive, 1 to 1e.30, not inf"),
+        ({"memory_bytes_per_s": 1e-300}, "memory_bytes_per_s must be positive"),
+        ({"tflops": 1}, "unknown keys tflops"),
+    ],
+)
+def test_a_gpu_that_can_not_be(tmp_path: Path, change: dict[str, object], sentence: str) -> None:
+    file = tmp_path / "gpu.json"
+    file.write_text(json.dumps({**GPU, **change}))
+    with pytest.raises(ImpossibleInput, match=sentence):
+        hardware_named(str(file))
+
+
+def test_a_model_without_heads(tmp_path: Path) -> None:
+    shape = {"hidden_size": 8, "num_attention_heads": 0, "num_hidden_layers": 1, "vocab_size": 2}
+    (tmp_path / "config.json").write_text(json.dumps(shape))
+    with pytest.raises(ImpossibleInput, match="heads must be at least 1"):
+        model_named(str(tmp_path))
+
+
+def test_a_context_of_nothing_can_not_be_counted() -> None:
+    deployment = Deployment(model_named("Llama-3-8B"), hardware_named("H100"), engine_named("vllm"))
+    with pytest.raises(ImpossibleInput, match="a context above 0, not 0"):
+        admitted(deployment, None, 0.0)
