@@ -22,6 +22,8 @@ from slipstream.cli.override import duration, seconds_of
 from slipstream.core.dispatch import Dispatcher
 from slipstream.core.latency import Latency
 from slipstream.core.outcome import Ending, Outcome
+from slipstream.core.policy import ThresholdSettings
+from slipstream.core.request import PinSource, Pool
 from slipstream.telemetry import FleetCollector, Instruments
 
 ANSWERED = Outcome(Ending.COMPLETED, 200, Latency(0.1, 0.02, 1.0), 10, 64)
@@ -212,6 +214,22 @@ async def test_explain_names_the_override_that_fixed_a_pool(rig: Rig) -> None:
     assert "because pinned" in output
     told = "its pool was fixed by override pin_category code, set 2.01 min ago (incident 42)"
     assert told in " ".join(output.split())
+
+
+@pytest.mark.parametrize(
+    ("source", "told"),
+    [
+        (PinSource.CONFIGURATION, "fixed by routing.pins, for category code"),
+        (PinSource.KEY, "fixed by the pool of key team, in gateway.keys"),
+    ],
+)
+async def test_explain_says_what_was_configured_to_fix_a_pool(rig: Rig, source: PinSource, told: str) -> None:
+    pinned = shape("code", key_id="team", pinned_pool=Pool.STANDARD, pinned_by=source)
+    rig.dispatcher.place(pinned, "steered", 1.0)
+    rig.dispatcher.policy.configure(ThresholdSettings(observe=True), rig.dispatcher.fleet.advance())
+    rig.dispatcher.place(pinned, "observed", 1.0)
+    assert f"its pool was {told}" in " ".join((await rig.run("explain", "steered"))[1].split())
+    assert f"its pool would have been {told}" in " ".join((await rig.run("explain", "observed"))[1].split())
 
 
 async def test_status_shows_what_occupancy_does(rig: Rig) -> None:

@@ -11,7 +11,7 @@ from slipstream.core.outcome import Ending, Outcome
 from slipstream.core.overrides import FLEET, Override, OverrideKind
 from slipstream.core.policy import ThresholdSettings
 from slipstream.core.reason import Reason
-from slipstream.core.request import Pool
+from slipstream.core.request import PinSource, Pool
 
 OFF = Override(OverrideKind.SPECULATION, FLEET)
 STANDARD, SPECULATIVE = Pool.STANDARD, Pool.SPECULATIVE
@@ -70,6 +70,24 @@ def test_with_speculation_off_a_fleet_without_standard_nodes_still_serves() -> N
     dispatcher = dispatcher_of(fleet_of(speculative("s")))
     dispatcher.override(OFF, 0.1)
     assert went(dispatcher) == ("s", Reason.FALLBACK)
+
+
+def test_where_routing_only_observes_overrides_steer_and_what_is_configured_does_not() -> None:
+    fleet = fleet_of(speculative("s"), standard("t"))
+    fleet.admit("t", 50, "code", 0.0)
+    dispatcher = dispatcher_of(fleet, ThresholdSettings(observe=True))
+    configured = {"pinned_pool": STANDARD, "pinned_by": PinSource.CONFIGURATION}
+    assert went(dispatcher, **configured) == ("s", Reason.OBSERVE)
+    dispatcher.override(Override(OverrideKind.PIN_CATEGORY, "chat", STANDARD), 0.1)
+    assert went(dispatcher, "chat") == ("t", Reason.PINNED)
+    assert went(dispatcher) == ("s", Reason.OBSERVE)
+    dispatcher.override(OFF, 0.1)
+    assert {went(dispatcher) for _ in range(20)} == {("t", Reason.PINNED)}
+    placement = next(dispatcher.placements())
+    assert placement.shape.pinned_by is PinSource.OVERRIDE
+    assert placement.decision.intended is None
+    dispatcher.clear_override(OverrideKind.SPECULATION, FLEET, 0.2)
+    assert went(dispatcher) == ("s", Reason.OBSERVE)
 
 
 def test_a_drained_node_gets_nothing_new_and_keeps_what_it_has(dispatcher: Dispatcher) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from slipstream.core.category import Categorizer, CategoryRule
 from slipstream.core.errors import InvalidField
-from slipstream.core.request import Pool, RequestShape
+from slipstream.core.request import PinSource, Pool, RequestShape
 from slipstream.gateway.embeddings import MAX_INPUTS
 from slipstream.gateway.headers import RequestHead
 from slipstream.gateway.reading import RequestReader
@@ -60,7 +60,7 @@ def test_pins_are_for_what_is_decoded() -> None:
     chat = READER.read(
         "/v1/chat/completions", b'{"model":"m","messages":[{"role":"user","content":"x"}]}', RequestHead([])
     )
-    assert chat.pinned_pool is Pool.SPECULATIVE
+    assert (chat.pinned_pool, chat.pinned_by) == (Pool.SPECULATIVE, PinSource.CONFIGURATION)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 from gateway_rig import Client, Response, eventually, rig
 from scripted_node import Behaviour, answer, chunked, close, die_after, scripted_node, stall, stream
 from slipstream.core.keys import KeyPolicy, digest_of
-from slipstream.core.request import Pool, TrafficClass
+from slipstream.core.request import PinSource, Pool, TrafficClass
 from slipstream.gateway.keys import KeyRing
 from slipstream.gateway.limits import Limits
 from slipstream.gateway.passthrough import passed_through_shape
@@ -312,6 +312,7 @@ def test_digests_that_begin_alike_are_told_apart() -> None:
 
 def test_a_policy_holds_for_what_is_passed_through_unread() -> None:
     policy = KeyPolicy("jobs", traffic_class=TrafficClass.BULK, pinned_pool=Pool.STANDARD)
-    for one, expected in ((policy, (TrafficClass.BULK, Pool.STANDARD)), (None, (TrafficClass.INTERACTIVE, None))):
+    held = (TrafficClass.BULK, Pool.STANDARD, PinSource.KEY)
+    for one, expected in ((policy, held), (None, (TrafficClass.INTERACTIVE, None, None))):
         shape = passed_through_shape("/v1/files", b"{}", "chat", one)
-        assert (shape.traffic_class, shape.pinned_pool) == expected
+        assert (shape.traffic_class, shape.pinned_pool, shape.pinned_by) == expected

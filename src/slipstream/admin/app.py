@@ -22,6 +22,7 @@ from slipstream.core.advice import advise
 from slipstream.core.dispatch import Dispatcher, Placement, Refusal
 from slipstream.core.occupancy_group import occupancy_groups
 from slipstream.core.overrides import Override
+from slipstream.core.request import PinSource
 from slipstream.telemetry import CONTENT_TYPE, FleetCollector, render
 from slipstream.telemetry.reloads import Reloads
 
@@ -152,7 +153,7 @@ class Admin:
     def _pin_of(self, attempt: Placement | Refusal) -> Override | None:
         """The override that fixed the pool of an attempt, in force or not; ``None`` when none did."""
         shape = attempt.shape
-        if shape.pinned_pool is None:
+        if shape.pinned_by is not PinSource.OVERRIDE:
             return None
         return self.dispatcher.overrides.pin_at(attempt.decision.at, shape.category, shape.key_id)
 

@@ -50,7 +50,7 @@ def attempt_report(attempt: dict[str, Any], which: str) -> RenderableType:
             (attempt["request_id"], "bold"), f"{which}, {number(attempt['age_s'])} s ago: {_request(attempt)}"
         ),
         *_verdict(attempt),
-        *_override(attempt.get("override")),
+        *_pin(attempt),
         *(Text(_acceptance(attempt["category"], figure)) for figure in attempt["acceptance"] or ()),
         Text("how other nodes looked then is no longer known", "dim")
         if candidates is None
@@ -91,7 +91,15 @@ def _verdict(attempt: dict[str, Any]) -> list[Text]:
     return [*lines, Text(_outcome(attempt))]
 
 
-def _override(override: dict[str, Any] | None) -> list[Text]:
+def _pin(attempt: dict[str, Any]) -> list[Text]:
+    """What fixed the pool of a request. Where routing only observes, no more than what was configured."""
+    fixed = "would have been fixed" if attempt["intended"] is not None else "was fixed"
+    match attempt.get("pinned_by"):
+        case "configuration":
+            return [Text(f"its pool {fixed} by routing.pins, for category {attempt['category']}")]
+        case "key":
+            return [Text(f"its pool {fixed} by the pool of key {attempt['key_id']}, in gateway.keys")]
+    override = attempt.get("override")
     if override is None:
         return []
     note = f" ({override['note']})" if override["note"] else ""

@@ -319,7 +319,7 @@ class Routing(Section):
     mode: Literal["steer", "observe"] = Field(
         default="steer",
         description="Whether decisions steer requests, or are only recorded (`observe`) while each request goes to the "
-        "node with the least of its limit in use.",
+        "node with the least of its limit in use, unless an override says otherwise.",
     )
     affinity: bool = Field(
         default=True,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-__all__ = ["Pool", "RequestShape", "TrafficClass"]
+__all__ = ["PinSource", "Pool", "RequestShape", "TrafficClass"]
 
 
 class Pool(StrEnum):
@@ -12,6 +12,17 @@ class Pool(StrEnum):
 
     SPECULATIVE = "speculative"
     STANDARD = "standard"
+
+
+class PinSource(StrEnum):
+    """What fixed the pool of a request."""
+
+    CONFIGURATION = "configuration"
+    """``routing.pins``, by its category."""
+    KEY = "key"
+    """The ``pool`` that its API key is configured with."""
+    OVERRIDE = "override"
+    """An operator, at run time."""
 
 
 class TrafficClass(StrEnum):
@@ -28,12 +39,13 @@ class RequestShape:
     ``best_of``) times the number of prompts, at least 1: what the request adds to a node's occupancy. ``output_limit``
     is the least of the token limits the client set, ``None`` when it set none. ``features`` are the request fields
     present that a speculative engine may reject (``min_p``, ``logit_bias``). ``pinned_pool`` is the pool that
-    configuration or an operator fixed for it, ``None`` when routing is free. ``prompt_characters`` is the length of
-    the prompt's text, ``None`` when unknown. ``previous_response`` is the id of an answer that this request refers to,
-    which one node holds; ``None`` when it refers to none. ``decodes``: answering makes tokens, one after the other;
-    embeddings, for one, do not. ``session`` is its conversation as a number from 0 to 2^64 - 1, evenly spread, ``None``
-    when the client named none. ``cache_keys`` are the numbers by which a node is known that has its prompt's beginning
-    in the cache, the most telling first. ``key_id`` names the API key that it came with, never is it; ``None`` without.
+    configuration or an operator fixed for it, ``None`` when routing is free; ``pinned_by`` says what fixed it, ``None``
+    also where that is not known. ``prompt_characters`` is the length of the prompt's text, ``None`` when unknown.
+    ``previous_response`` is the id of an answer that this request refers to, which one node holds; ``None`` when it
+    refers to none. ``decodes``: answering makes tokens, one after the other; embeddings, for one, do not. ``session``
+    is its conversation as a number from 0 to 2^64 - 1, evenly spread, ``None`` when the client named none.
+    ``cache_keys`` are the numbers by which a node is known that has its prompt's beginning in the cache, the most
+    telling first. ``key_id`` names the API key that it came with, never is it; ``None`` without.
     """
 
     __slots__ = (
@@ -44,6 +56,7 @@ class RequestShape:
         "key_id",
         "model",
         "output_limit",
+        "pinned_by",
         "pinned_pool",
         "previous_response",
         "prompt_characters",
@@ -69,6 +82,7 @@ class RequestShape:
         session: int | None = None,
         cache_keys: tuple[int, ...] = (),
         key_id: str | None = None,
+        pinned_by: PinSource | None = None,
     ) -> None:
         self.model = model
         self.category = category
@@ -84,16 +98,17 @@ class RequestShape:
         self.session = session
         self.cache_keys = cache_keys
         self.key_id = key_id
+        self.pinned_by = pinned_by
 
     def with_model(self, model: str) -> RequestShape:
         """The same request, naming another model."""
-        return self._copy(model, self.pinned_pool)
+        return self._copy(model, self.pinned_pool, self.pinned_by)
 
     def with_pool(self, pinned_pool: Pool) -> RequestShape:
-        """The same request, its pool fixed."""
-        return self._copy(self.model, pinned_pool)
+        """The same request, its pool fixed by an operator."""
+        return self._copy(self.model, pinned_pool, PinSource.OVERRIDE)
 
-    def _copy(self, model: str, pinned_pool: Pool | None) -> RequestShape:
+    def _copy(self, model: str, pinned_pool: Pool | None, pinned_by: PinSource | None) -> RequestShape:
         return RequestShape(
             model,
             self.category,
@@ -109,4 +124,5 @@ class RequestShape:
             self.session,
             self.cache_keys,
             self.key_id,
+            pinned_by,
         )

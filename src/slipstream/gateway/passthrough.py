@@ -7,7 +7,7 @@ from typing import Final
 import msgspec
 
 from slipstream.core.keys import KeyPolicy
-from slipstream.core.request import RequestShape, TrafficClass
+from slipstream.core.request import PinSource, RequestShape, TrafficClass
 from slipstream.gateway.responses import response_of_path
 
 __all__ = ["passed_through_shape"]
@@ -33,12 +33,14 @@ def passed_through_shape(path: str, body: bytes, category: str, policy: KeyPolic
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         view = _PassedThrough()
     traffic_class = TrafficClass.INTERACTIVE if policy is None else policy.traffic_class or TrafficClass.INTERACTIVE
+    pinned = None if policy is None else policy.pinned_pool
     return RequestShape(
         view.model,
         category,
         traffic_class,
         streamed=bool(view.stream),
-        pinned_pool=None if policy is None else policy.pinned_pool,
+        pinned_pool=pinned,
         previous_response=response_of_path(path),
         decodes=False,
+        pinned_by=None if pinned is None else PinSource.KEY,
     )

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from slipstream.core.category import Categorizer, PromptFeatures
 from slipstream.core.keys import KeyPolicy
-from slipstream.core.request import Pool, RequestShape, TrafficClass
+from slipstream.core.request import PinSource, Pool, RequestShape, TrafficClass
 from slipstream.gateway.body import features_of, shape_of, traffic_class_of
 from slipstream.gateway.cache_keys import cache_keys, session_number
 from slipstream.gateway.dialect import DIALECTS
@@ -55,10 +55,12 @@ class RequestReader:
             category = self._categorizer.categorize(
                 features_of(path, view) if dialect.decodes else PromptFeatures(path, view.model, False, None, "", 0, "")  # noqa: FBT003 - it has no tools
             )
-        pinned = None if policy is None else policy.pinned_pool
+        pinned, pinned_by = None if policy is None else policy.pinned_pool, PinSource.KEY
         if pinned is None and dialect.decodes:
-            pinned = self._pins.get(category)
+            pinned, pinned_by = self._pins.get(category), PinSource.CONFIGURATION
         shape = shape_of(view, category, self._traffic_class(view, head, policy), pinned, decodes=dialect.decodes)
+        if pinned is not None:
+            shape.pinned_by = pinned_by
         session = shape.session = None if head.session is None else session_number(head.session)
         if self._affinity and dialect.prompt_name:
             shape.cache_keys = cache_keys(

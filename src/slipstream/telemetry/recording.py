@@ -14,7 +14,7 @@ from slipstream.core.errors import SlipstreamError
 from slipstream.core.history import Attempt, History
 from slipstream.core.outcome import Ending
 from slipstream.core.policy import Reason
-from slipstream.core.request import Pool, RequestShape, TrafficClass
+from slipstream.core.request import PinSource, Pool, RequestShape, TrafficClass
 from slipstream.telemetry.access_log import MODEL_CHARACTERS, PATH_CHARACTERS, Lines, milliseconds
 
 __all__ = [
@@ -83,6 +83,7 @@ class RecordedShape(msgspec.Struct, gc=False, frozen=True):
     session: int | None = None
     cache_keys: tuple[int, ...] = ()
     key_id: str | None = None
+    pinned_by: PinSource | None = None
 
     def shape(self) -> RequestShape:
         """What routing saw of the request."""
@@ -188,6 +189,7 @@ def _shape(shape: RequestShape) -> RecordedShape:
         shape.session,
         shape.cache_keys,
         shape.key_id,
+        shape.pinned_by,
     )
 
 

@@ -27,7 +27,7 @@ from slipstream.core.policy.choice import (
 from slipstream.core.policy.decision import Decision
 from slipstream.core.policy.probing import Probing, ProbingSettings
 from slipstream.core.reason import Reason
-from slipstream.core.request import Pool, RequestShape, TrafficClass
+from slipstream.core.request import PinSource, Pool, RequestShape, TrafficClass
 
 __all__ = ["FleetView", "Gain", "ThresholdPolicy", "ThresholdSettings"]
 
@@ -70,7 +70,8 @@ class ThresholdSettings:
     predict it. ``short_output_tokens``: answers under this are short. ``holdback``: share of eligible requests sent
     standard, 0..1. ``fallback``: whether a request may go to any usable node when no standard node is.
     ``affinity_slack``: sequences by which a node that holds a request's cache may be fuller than the least loaded one,
-    ``None`` = affinity is off. ``observe``: decide, but steer by least load only. ``rejected_features(engine)``:
+    ``None`` = affinity is off. ``observe``: decide, but steer by least load only, unless an operator's override fixed
+    the request's pool. ``rejected_features(engine)``:
     request fields that engine refuses while it speculates.
     """
 
@@ -135,7 +136,7 @@ class ThresholdPolicy:
         speculative, standard = serving
         chosen, reason, by_affinity = self._steer(speculative, standard, shape, now, draw, avoid)
         intended: Decision | None = None
-        if self.settings.observe:
+        if self.observes(shape):
             if chosen is not None:
                 intended = Decision(chosen.name, chosen.pool, reason, fleet.version, draw, now)
             chosen = least_used(self._able(speculative, standard, shape), shape.sequences, draw, avoid)
@@ -196,6 +197,12 @@ class ThresholdPolicy:
             return least, reason, False
         chosen = self.affinity.choose(shape.cache_keys, least, groups, sequences, avoid, slack)
         return chosen, reason, chosen is not least
+
+    def observes(self, shape: RequestShape) -> bool:
+        """Whether the decision on a request is only recorded. What operators fix at run time holds all the same: it is
+        their switch for incidents.
+        """
+        return self.settings.observe and shape.pinned_by is not PinSource.OVERRIDE
 
     def finished(self, decision: Decision, shape: RequestShape) -> None:
         """A request that this policy placed has ended."""
