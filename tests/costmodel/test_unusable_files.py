@@ -10,6 +10,7 @@ import pytest
 from slipstream.costmodel.catalogue import engine_named, hardware_named, model_named
 from slipstream.costmodel.errors import ImpossibleInput
 from slipstream.costmodel.memory import admitted
+from slipstream.costmodel.profiles import read_profile
 from slipstream.costmodel.roofline import Deployment
 
 GPU = {
@@ -45,6 +46,21 @@ def test_a_model_without_heads(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps(shape))
     with pytest.raises(ImpossibleInput, match="heads must be at least 1"):
         model_named(str(tmp_path))
+
+
+def test_a_model_of_more_layers_than_anything_has(tmp_path: Path) -> None:
+    shape = {"hidden_size": 8, "num_attention_heads": 1, "num_hidden_layers": 10**400, "vocab_size": 2}
+    (tmp_path / "config.json").write_text(json.dumps(shape))
+    with pytest.raises(ImpossibleInput, match=r"layers must be 0 to 1e.15"):
+        model_named(str(tmp_path))
+
+
+def test_a_step_that_takes_longer_than_anything(tmp_path: Path) -> None:
+    file = tmp_path / "profile.json"
+    who = {"engine": "vllm", "version": "0.33", "hardware": "H100", "model": "m", "date": "2026-11-01"}
+    file.write_text(json.dumps({"form": "linear", **who, "coefficients": {"step_s": 1e300, "token_s": 1}}))
+    with pytest.raises(ImpossibleInput, match=r"step_s must be a number, at most 1e.15, not 1e.300"):
+        read_profile(file)
 
 
 def test_a_context_of_nothing_can_not_be_counted() -> None:

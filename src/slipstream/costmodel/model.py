@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 from slipstream.costmodel.errors import ImpossibleInput
 
@@ -10,6 +10,10 @@ __all__ = ["BYTES_PER_VALUE", "Model"]
 
 BYTES_PER_VALUE = {"fp32": 4.0, "bf16": 2.0, "fp8": 1.0, "int8": 1.0, "fp4": 0.53, "int4": 0.53}
 """Bytes a stored value takes, scales included: four-bit formats keep one scale of 8 or 16 bits for 16 to 128 values."""
+
+
+MOST = 1e15
+"""No model has more of anything; what is beyond is a slip of a file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +56,9 @@ class Model:
     source: str = ""
 
     def __post_init__(self) -> None:
+        for name, figure in ((field.name, getattr(self, field.name)) for field in fields(self)):
+            if isinstance(figure, int | float) and not 0 <= figure <= MOST:
+                raise ImpossibleInput(f"{self.name}: {name} must be 0 to {MOST:g}, not {figure}")
         for what in ("layers", "hidden", "heads", "kv_heads", "head_dim", "vocabulary"):
             if getattr(self, what) < 1:
                 raise ImpossibleInput(f"{self.name}: {what} must be at least 1, not {getattr(self, what)}")

@@ -17,6 +17,9 @@ from slipstream.costmodel.huggingface import read_json
 
 __all__ = ["LinearCosts", "Provenance", "TableCosts", "article_1", "profile_of", "read_profile"]
 
+MOST = 1e15
+"""No step takes so long and no batch is so large; what is beyond is a slip of a file."""
+
 Seconds = NDArray[np.float64]
 
 _COEFFICIENTS = (
@@ -213,6 +216,6 @@ def article_1() -> LinearCosts:
 
 def _number(document: Mapping[str, Any], key: str, where: str, default: float | None = None) -> float:
     value = document.get(key, default)
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not np.isfinite(value):
-        raise ImpossibleInput(f"{where}: {key} must be a number, not {value!r}")
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not abs(value) <= MOST:
+        raise ImpossibleInput(f"{where}: {key} must be a number, at most {MOST:g}, not {value!r}")
     return float(value)
