@@ -106,6 +106,31 @@ def test_a_retried_request_is_found_with_all_its_attempts() -> None:
     assert dispatcher.find("nobody") == []
 
 
+def test_a_node_that_an_earlier_attempt_failed_on_is_said_to_be_tried() -> None:
+    dispatcher = dispatcher_of(fleet_of(speculative("s0"), speculative("s1", ceiling=2), standard("t")))
+    tried: frozenset[str] = frozenset()
+    for _ in range(2):
+        placement = dispatcher.place(shape("code"), "r", 0.1, tried)
+        assert placement.decision.reason is Reason.SPECULATIVE
+        dispatcher.settle(placement, Outcome(Ending.UPSTREAM_LOST), 0.1)
+        tried |= {placement.node.name}
+    third = dispatcher.place(shape("code"), "r", 0.2, tried)
+    assert (third.decision.node, third.decision.reason) == ("t", Reason.TRIED)
+    assert explained(dispatcher, third) == {
+        "s0": (False, Reason.TRIED),
+        "s1": (False, Reason.TRIED),
+        "t": (True, Reason.TRIED),
+    }
+    dispatcher.fleet.report("s0", 0.3, 0.3, report(running=8))
+    dispatcher.fleet.report("s1", 0.3, 0.3, report(running=1))
+    of_two = dispatcher.place(shape("code", sequences=2), "r2", 0.3, frozenset({"s1"}))
+    assert (of_two.decision.node, of_two.decision.reason) == ("t", Reason.SATURATED)
+    with pytest.raises(AllFull):
+        dispatcher.place(shape("code"), "r3", 0.3, frozenset({"s0", "s1", "t"}))
+    (refused,) = dispatcher.find("r3")
+    assert {reason for _, reason in explained(dispatcher, refused).values()} == {Reason.TRIED}
+
+
 def test_a_node_whose_models_are_unknown_is_not_said_to_have_the_wrong_ones() -> None:
     unknown = NodeSpec("dead", "http://dead:1", Pool.SPECULATIVE)
     fleet = fleet_of(unknown, NodeSpec("odd", "http://odd:1", Pool.STANDARD), standard("t"), report_all=False)

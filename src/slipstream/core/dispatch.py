@@ -49,16 +49,23 @@ class Placement:
     """One request booked on one node, until and after it is settled. ``outcome`` is ``None`` while it runs.
 
     ``attempt`` counts from 1, and goes up where the same request is tried again on another node. ``occupancy`` is the
-    node's with this request on it.
+    node's with this request on it. ``tried`` names the nodes that earlier attempts failed on.
     """
 
-    __slots__ = ("attempt", "decision", "node", "occupancy", "outcome", "request_id", "shape", "state")
+    __slots__ = ("attempt", "decision", "node", "occupancy", "outcome", "request_id", "shape", "state", "tried")
 
     def __init__(
-        self, request_id: str, shape: RequestShape, decision: Decision, state: NodeState, attempt: int
+        self,
+        request_id: str,
+        shape: RequestShape,
+        decision: Decision,
+        state: NodeState,
+        attempt: int,
+        tried: Collection[str] = (),
     ) -> None:
         self.request_id = request_id
         self.attempt = attempt
+        self.tried = tried
         self.shape = shape
         self.decision = decision
         self.state = state
@@ -70,7 +77,8 @@ class Placement:
 class Refusal(NamedTuple):
     """A request, or a further attempt of one, that no node could be found for.
 
-    ``error`` is the name of the error raised and ``sentence`` what it says; ``attempt`` counts as a placement's does.
+    ``error`` is the name of the error raised and ``sentence`` what it says; ``attempt`` counts as a placement's does,
+    and ``tried`` names the same.
     The rest is what the decision would have kept, had there been one.
     """
 
@@ -82,6 +90,7 @@ class Refusal(NamedTuple):
     fleet_version: int
     draw: float
     at: float
+    tried: Collection[str] = ()
 
     @property
     def decision(self) -> Decision:
@@ -168,10 +177,10 @@ class Dispatcher:
                 decision = self._follow(shape.previous_response, shape.sequences, draw, now, avoid)
         except (UnknownModel, ResponseNotFound, AllFull, NothingUsable) as error:
             if not (may_wait and isinstance(error, AllFull)):
-                self._refused(shape, request_id, before + len(avoid) + 1, error, draw, now)
+                self._refused(shape, request_id, before + len(avoid) + 1, error, draw, now, avoid)
             raise
         state = fleet.admit(decision.node, shape.sequences, shape.category, now)
-        placement = Placement(request_id, shape, decision, state, before + len(avoid) + 1)
+        placement = Placement(request_id, shape, decision, state, before + len(avoid) + 1, avoid)
         self.requests[shape.category, decision.pool, decision.reason] += 1
         if decision.intended is not None:
             self.intended[shape.category, decision.intended.pool, decision.intended.reason] += 1
@@ -287,7 +296,8 @@ class Dispatcher:
         """Every node as the decision saw it, recomputed; ``None`` when that was too long ago."""
         decision = attempt.decision
         past = self.evidence.at(decision.fleet_version)
-        return candidates(self.fleet, self.policy.as_of(decision.fleet_version), past, decision, attempt.shape)
+        policy = self.policy.as_of(decision.fleet_version)
+        return candidates(self.fleet, policy, past, decision, attempt.shape, attempt.tried)
 
     def acceptance(self, attempt: Placement | Refusal) -> list[AcceptanceFigure] | None:
         """What was known of the category's acceptance, by speculator; ``None`` when that was too long ago."""
@@ -332,7 +342,8 @@ class Dispatcher:
             known.previous_response = known.previous_response[:RESPONSE_REMEMBERED]
         sentence = str(error)[:SENTENCE_REMEMBERED]
         name, version = type(error).__name__, self.fleet.version
-        self._refusals.append(Refusal(request_id, known, attempt, name, sentence, version, draw, now))
+        tried: Collection[str],
+        self._refusals.append(Refusal(request_id, known, attempt, name, sentence, version, draw, now, tried))
 
     def _learn(self, placement: Placement, outcome: Outcome, now: float) -> None:
         state, shape, evidence = placement.state, placement.shape, self.evidence

@@ -36,6 +36,8 @@ class Reason(StrEnum):
     """The node finishes what it has and takes nothing new."""
     FULL = "full"
     """The node is at its limit, or said so itself."""
+    TRIED = "tried"
+    """An earlier attempt of the same request failed on the node."""
     PROBE = "probe"
     """Below the floor alone, sent anyway to keep acceptance measured."""
     HOLDBACK = "holdback"

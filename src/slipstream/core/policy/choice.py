@@ -90,7 +90,7 @@ def least_used(
 
 
 def _use(node: NodeState) -> tuple[bool, float]:
-    return not node.fresh, node.occupancy / node.limit
+    return not node.fresh, node.occupancy / node.full_at
 
 
 def _tied(indexes: list[LoadIndex[NodeState]]) -> list[NodeState]:
@@ -125,10 +125,12 @@ def any_usable(groups: tuple[ReplicaGroup, ...]) -> bool:
     return any(len(group.open) or len(group.spare) for group in groups)
 
 
-def closed_because(groups: tuple[ReplicaGroup, ...]) -> Reason:
-    """Why none of these speculative groups has an open node: the first of saturated, stale, draining, full, unhealthy
-    that holds for any of their nodes.
+def closed_because(groups: tuple[ReplicaGroup, ...], sequences: int = 1, avoid: Collection[str] = ()) -> Reason:
+    """Why none of these speculative groups has a node for ``sequences``: that it is one of ``avoid``, tried already;
+    else the first of saturated, stale, draining, full, unhealthy that holds for any of their nodes.
     """
+    if avoid and any(node.name in avoid and node.has_room(sequences) for group in groups for node in group.open):
+        return Reason.TRIED
     for reason in _CLOSED_FIRST:
         for group in groups:
             if group.closed[reason]:

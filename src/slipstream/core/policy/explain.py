@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from slipstream.core.fleet import Fleet
 from slipstream.core.node import Speculator, SpeculatorKind
 from slipstream.core.node_state import NodeFacts
@@ -14,19 +16,27 @@ __all__ = ["acceptance_figures", "candidates"]
 
 
 def candidates(
-    fleet: Fleet, policy: ThresholdPolicy, evidence: Evidence, decision: Decision, shape: RequestShape
+    fleet: Fleet,
+    policy: ThresholdPolicy,
+    evidence: Evidence,
+    decision: Decision,
+    shape: RequestShape,
+    tried: Collection[str] = (),
 ) -> list[Candidate] | None:
     """Every node of the fleet as ``decision`` saw it; ``None`` when the journal no longer reaches back so far.
 
     ``evidence`` is acceptance as it was then (``Evidence`` rewound), so that a verdict that changed since does not
-    rewrite history.
+    rewrite history. ``tried`` names the nodes of the request's earlier attempts.
     """
     facts = fleet.facts_at(decision.fleet_version)
     if facts is None:
         return None
     chosen = facts.get(decision.node)
     passed_over = _load(chosen) if chosen is not None and decision.by_affinity else -1.0
-    return [_candidate(name, node, policy, evidence, decision, shape, passed_over) for name, node in facts.items()]
+    return [
+        _candidate(name, node, policy, evidence, decision, shape, passed_over, tried=name in tried)
+        for name, node in facts.items()
+    ]
 
 
 def acceptance_figures(
@@ -68,7 +78,7 @@ def _serves(node: NodeFacts, model: str) -> bool:
 
 
 def _load(node: NodeFacts) -> float:
-    return node.occupancy / (node.ceiling if node.pool is Pool.SPECULATIVE else node.limit)
+    return node.occupancy / (node.ceiling if node.pool is Pool.SPECULATIVE else node.full_at)
 
 
 def _candidate(
@@ -79,6 +89,8 @@ def _candidate(
     decision: Decision,
     shape: RequestShape,
     passed_over: float,
+    *,
+    tried: bool,
 ) -> Candidate:
     """``passed_over``: up to this load, an open node of the chosen pool was passed over for affinity; below 0, none."""
     chosen = name == decision.node
@@ -87,6 +99,8 @@ def _candidate(
         reason: Reason | None = decision.reason
     elif decision.intended is not None and decision.intended.node == name:
         reason = Reason.OBSERVE
+    elif tried and _usable(node):
+        reason = Reason.TRIED  # whatever else speaks against it, it would have been asked a second time
     else:
         reason = _refusal(node, policy, evidence, decision, shape)
         if reason is None and node.pool is decision.pool and load <= passed_over:

@@ -174,7 +174,7 @@ class ThresholdPolicy:
                 held_back, draw_left = is_held_back(shape.session, draw, settings.holdback)
                 least = least_loaded(eligible, sequences, draw_left, avoid)
                 if least is None:
-                    reason = closed_because(eligible)
+                    reason = closed_because(eligible, sequences, avoid)
                 else:
                     comparison = least_loaded(standard, sequences, draw_left, avoid) if held_back else None
                     if comparison is None:
