@@ -272,6 +272,16 @@ def test_an_explanation_names_the_node_that_would_have_been_chosen() -> None:
     }
 
 
+def test_an_explanation_shows_the_load_that_decided() -> None:
+    fleet = fleet_of(speculative("s", limit=256), standard("t", limit=10))
+    fleet.admit("s", 2, "chat", 0.0)
+    for observe, load in ((True, 2 / 256), (False, 2 / 8)):
+        dispatcher = dispatcher_with(fleet, observe=observe)
+        found = dispatcher.candidates(place(dispatcher, shape("chat")))
+        assert found is not None
+        assert [candidate.load for candidate in found if candidate.node == "s"] == [load]
+
+
 def test_observing_sends_no_probes_and_uses_nodes_above_their_ceiling() -> None:
     fleet = fleet_of(speculative("s", ceiling=1, limit=10))
     dispatcher = dispatcher_with(fleet, observe=True)

@@ -32,9 +32,10 @@ def candidates(
     if facts is None:
         return None
     chosen = facts.get(decision.node)
+    observed = policy.observes(shape)
     passed_over = _load(chosen) if chosen is not None and decision.by_affinity else -1.0
     return [
-        _candidate(name, node, policy, evidence, decision, shape, passed_over, tried=name in tried)
+        _candidate(name, node, policy, evidence, decision, shape, passed_over, observed=observed, tried=name in tried)
         for name, node in facts.items()
     ]
 
@@ -90,11 +91,12 @@ def _candidate(
     shape: RequestShape,
     passed_over: float,
     *,
+    observed: bool,
     tried: bool,
 ) -> Candidate:
     """``passed_over``: up to this load, an open node of the chosen pool was passed over for affinity; below 0, none."""
     chosen = name == decision.node
-    load = _load(node)
+    load = node.occupancy / node.limit if observed else _load(node)
     if chosen:
         reason: Reason | None = decision.reason
     elif decision.intended is not None and decision.intended.node == name:
