@@ -145,6 +145,25 @@ def test_too_little_evidence_is_no_ground_for_advice() -> None:
     assert codes(dispatcher) == []
 
 
+def test_a_category_at_its_floor_but_for_chance_is_not_advised_against() -> None:
+    """Alpha 0.6 at K = 4 is 1.306 accepted tokens a verify step: 32.6 of 25 steps."""
+    dispatcher = dispatcher_of(fleet_of(speculative("s"), standard("t")))
+    for n in range(60):
+        credit(dispatcher, "chat", 31 + (12 if n % 2 else -12), requests=1)
+        credit(dispatcher, "math", 25 + (1 if n % 2 else -1), requests=1)
+    speculator = Speculator(SpeculatorKind.DRAFT, 4)
+    chat = dispatcher.evidence.estimate(MODEL, speculator, "chat").alpha
+    assert chat is not None
+    assert 0.55 < chat < 0.6
+    (found,) = advise(dispatcher, 1.0)
+    assert (found.code, found.subject) == (AdviceCode.EXCLUDE_CATEGORY, "math")
+    lower, upper = found.evidence["lower"], found.evidence["upper"]
+    assert isinstance(lower, float)
+    assert isinstance(upper, float)
+    assert lower < upper < 0.6
+    assert f"math: alpha {found.evidence['value']:.3f} (95 % interval {lower:.3f} to {upper:.3f})" in found.sentence
+
+
 def test_low_acceptance_everywhere_means_the_draft_is_the_problem() -> None:
     dispatcher = dispatcher_of(fleet_of(speculative("s"), standard("t")))
     for category in ("code", "chat", "math"):

@@ -165,21 +165,24 @@ def _draft_or_categories(dispatcher: Dispatcher) -> Iterator[Advice]:
         measured += 1
         ngram = fingerprint.startswith(SpeculatorKind.NGRAM.value)
         value = estimate.tokens_per_step if ngram else estimate.alpha
+        interval = estimate.tokens_per_step_interval if ngram else estimate.alpha_interval
         floor = settings.tokens_per_step_floor if ngram else settings.alpha_floor
         name = "tokens per step" if ngram else "alpha"
-        if value is None or value > floor:
-            continue
+        if value is None or interval is None or interval[1] >= floor:
+            continue  # not below it, or by no more than chance
         low.append(
             Advice(
                 AdviceCode.EXCLUDE_CATEGORY,
                 category,
-                f"{category}: {name} {value:.2f} is not above {floor:g}, so drafting for it costs more than it "
-                "gives. It is "
-                "kept off the speculative nodes; pin it to the standard pool to end the probes too.",
+                f"{category}: {name} {value:.3f} (95 % interval {interval[0]:.3f} to {interval[1]:.3f}) is below "
+                f"{floor:g}, so drafting for it costs more than it gives. It is kept off the "
+                "speculative nodes; pin it to the standard pool to end the probes too.",
                 {
                     "model": model,
                     "speculator": fingerprint,
                     "value": value,
+                    "lower": interval[0],
+                    "upper": interval[1],
                     "floor": floor,
                     "requests": estimate.requests,
                 },
