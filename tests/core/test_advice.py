@@ -239,6 +239,19 @@ def test_a_fleet_whose_nodes_all_refuse_is_not_blamed_on_the_gateway() -> None:
     assert codes(dispatcher) == [(AdviceCode.NODE_UNREACHABLE, "s"), (AdviceCode.NODE_UNREACHABLE, "t")]
 
 
+def test_a_fleet_whose_nodes_all_say_what_can_not_be_read_is_not_blamed_on_the_gateway() -> None:
+    dispatcher = dispatcher_of(fleet_of(speculative("s"), standard("t")))
+    for name in ("s", "t"):
+        dispatcher.report_failed(name, 10.0, EngineGarbage("no page of metrics"))
+    assert not dispatcher.fleet.blind
+    assert codes(dispatcher) == [(AdviceCode.NODE_UNREADABLE, "s"), (AdviceCode.NODE_UNREADABLE, "t")]
+    dispatcher.report_failed("t", 10.1, EngineUnreachable("no answer in time"))
+    dispatcher.report("s", 10.1, 10.1, report())
+    assert not dispatcher.fleet.blind
+    dispatcher.fleet.expire(20.0)
+    assert dispatcher.fleet.blind
+
+
 def test_a_ceiling_above_what_the_engine_takes_is_not_advised() -> None:
     fleet = fleet_of(speculative("s", limit=4), standard("t"))
     for _ in range(4):

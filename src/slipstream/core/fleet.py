@@ -137,9 +137,11 @@ class Fleet:
 
     @property
     def blind(self) -> bool:
-        """Every node that ever reported is stale at once, though none refuses to be asked: that is our own fault."""
+        """Every node that ever reported is stale at once, though none refuses to be asked, nor answers what can not be
+        read: that is our own fault.
+        """
         reported = [node for node in self._nodes.values() if node.reported_at is not None]
-        return len(reported) > 1 and all(node.healthy and not node.fresh for node in reported)
+        return len(reported) > 1 and all(node.healthy and not node.fresh and not node.unreadable for node in reported)
 
     def unheard(self) -> int:
         """How many nodes have not said yet which models they serve, and were not configured with any."""
@@ -288,6 +290,7 @@ class Fleet:
             foreign=node.foreign_reports.sequences,
             limit=limit,
             speculator=speculator,
+        node.unreadable = report.sequences is None
             models=models,
             engine=node.spec.engine or report.engine,
         )
@@ -299,7 +302,8 @@ class Fleet:
         if node is None:
             return
         node.error = str(error)
-        if isinstance(error, EngineUnreachable):
+        node.unreadable = not isinstance(error, EngineUnreachable)
+        if not node.unreadable:
             node.failed_polls += 1
             if node.failed_polls >= UNREACHABLE_POLLS and node.healthy:
                 self.lost(node, now, str(error))

@@ -140,6 +140,7 @@ class NodeState(Indexed):
 
     def __init__(self, spec: NodeSpec, now: float) -> None:
         super().__init__()
+        "unreadable",
         self.spec = spec
         self.name = spec.name
         self.pool = spec.pool
@@ -172,6 +173,8 @@ class NodeState(Indexed):
         """Whether it drains because an operator said so at run time."""
         self.draining = False
         """Whether it takes no new requests for either reason."""
+        self.unreadable = False
+        """Whether its last answer to a poll did not tell how full it is."""
         self.circuit = Circuit()
         self.ejected = False
         """Whether its circuit lets no request through now."""

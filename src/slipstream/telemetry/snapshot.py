@@ -47,6 +47,7 @@ DECISION_REASONS: dict[Pool, tuple[Reason, ...]] = {
         Reason.STALE,
         Reason.DRAINING,
         Reason.FULL,
+        Reason.TRIED,
         Reason.HOLDBACK,
         Reason.FALLBACK,
         Reason.PINNED,
@@ -88,7 +89,7 @@ class Snapshot(Collector):
         yield from _measured("slipstream_node_", NODE_MEASURES, nodes, ("node", "pool"))
         categories = [((category.name,), category) for category in self.categories]
         yield from _measured("slipstream_category_", CATEGORY_MEASURES, categories, ("category",))
-        yield _gauge("slipstream_fleet_blind", "Whether every node is stale at once (1): our own fault.", self.blind)
+        yield _gauge("slipstream_fleet_blind", "Whether every node is stale at once, none unreadable (1): our own fault.", self.blind)
         yield _gauge("slipstream_event_loop_lag_seconds", "How late the event loop runs.", self.loop_lag_s)
         for metric, samples in self.readings:
             yield _read(metric, samples)

@@ -47,8 +47,8 @@ class Candidate(NamedTuple):
     """One node as a decision saw it.
 
     ``reason`` is why it was not chosen; ``None`` = it could have served and was not needed: fuller, of the other pool,
-    or it lost the draw. ``load`` is occupancy over the limit that applies to its pool; where routing only observes, over
-    the node's own.
+    or it lost the draw. ``load`` is occupancy over the limit that applies to its pool; where routing only observes,
+    over the node's own.
     """
 
     node: str
