@@ -173,6 +173,40 @@ async def test_no_more_sequences_are_in_flight_than_the_key_may_have() -> None:
         assert (await second.response()).status == 200
 
 
+async def test_what_the_gateway_answers_itself_is_no_sequence_and_what_can_never_be_is_said_first() -> None:
+    keys = ring(max_in_flight=1)
+    async with (
+        scripted_node(stall()) as node,
+        rig(node.url, keys=keys) as gateway,
+        Client.to(gateway) as first,
+        Client.to(gateway) as second,
+    ):
+        first.post(headers=BEARER)
+        await eventually(lambda: len(node.calls) == 1)
+        for path in ("/v1/models", "/v1/models/m"):
+            second.get(path, headers=BEARER)
+            assert (await second.response()).status == 200, path
+        second.post(headers=BEARER, n=2)
+        response = await second.response()
+        assert (response.status, response.error["param"]) == (400, "n")
+        second.post(headers=BEARER)
+        assert_refused(await second.response(), "key_in_flight_limit")
+        usage = keys.keys[0].usage
+        assert (usage.in_flight, usage.admitted) == (1, 3)
+
+
+async def test_the_models_count_as_requests() -> None:
+    async with (
+        scripted_node() as node,
+        rig(node.url, keys=ring(per_minute=1)) as gateway,
+        Client.to(gateway) as client,
+    ):
+        client.get("/v1/models", headers=BEARER)
+        assert (await client.response()).status == 200
+        client.get("/v1/models", headers=BEARER)
+        assert_refused(await client.response(), "key_rate_limit")
+
+
 async def test_no_more_requests_come_than_the_key_may_send() -> None:
     async with (
         scripted_node(answer()) as node,

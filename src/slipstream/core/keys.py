@@ -92,6 +92,13 @@ class Key:
         if most is not None and usage.in_flight >= most:
             usage.over_in_flight += 1
             raise _too_many_in_flight(policy.key_id, most)
+        self.ask(now)
+        usage.in_flight += 1
+        return Lease(self)
+
+    def ask(self, now: float) -> None:
+        """Let in a request that is no sequence of any node's. Raises TooManyRequests."""
+        policy, usage = self.policy, self.usage
         per_minute = policy.requests_per_minute
         if per_minute is not None:
             wait = usage.take(per_minute, now)
@@ -100,8 +107,14 @@ class Key:
                 message = f"The API key '{policy.key_id}' is limited to {per_minute} requests per minute."
                 raise TooManyRequests(message, ceil(wait))
         usage.admitted += 1
-        usage.in_flight += 1
-        return Lease(self)
+
+    def check(self, sequences: int) -> None:
+        """Raises InvalidField for a request of more sequences than the key may ever have."""
+        most = self.policy.max_in_flight
+        if most is not None and sequences > most:
+            raise InvalidField(
+                f"The request asks for {sequences} answers, but its API key may have {most} in flight.", "n"
+            )
 
 
 class Lease:
@@ -124,9 +137,7 @@ class Lease:
         most = policy.max_in_flight
         more = sequences - self._sequences
         if most is not None and usage.in_flight + more > most:
-            if sequences > most:
-                sentence = f"The request asks for {sequences} answers, but its API key may have {most} in flight."
-                raise InvalidField(sentence, "n")
+            self.key.check(sequences)
             usage.over_in_flight += 1
             raise _too_many_in_flight(policy.key_id, most)
         usage.in_flight += more

@@ -54,15 +54,26 @@ class KeyRing:
         A head remembers its key, since on a kept-alive connection it is often the head of many requests; not beyond
         this ring, so that a key that has been taken away is not let in by an old connection.
         """
-        key = head.key if head.known_to is self else self._identify(head)
-        if key is None:
-            raise _unauthenticated(head.credential)
-        return key.admit(now)
+        return self._known(head).admit(now)
+
+    def ask(self, head: RequestHead, now: float) -> None:
+        """Let in a request that the gateway answers itself. Raises Unauthenticated or TooManyRequests."""
+        self._known(head).ask(now)
+
+    def check(self, head: RequestHead, sequences: int) -> None:
+        """Raises InvalidField for a request of more sequences than its key may ever have."""
+        self._known(head).check(sequences)
 
     def objection(self, head: RequestHead) -> Unauthenticated | None:
         """Why a request would not be let in at all, whatever its key's limits; ``None`` if it would."""
         known = head.key if head.known_to is self else self._identify(head)
         return _unauthenticated(head.credential) if known is None else None
+
+    def _known(self, head: RequestHead) -> Key:
+        key = head.key if head.known_to is self else self._identify(head)
+        if key is None:
+            raise _unauthenticated(head.credential)
+        return key
 
     def _identify(self, head: RequestHead) -> Key | None:
         head.key = None if head.credential is None else self.find(head.credential)

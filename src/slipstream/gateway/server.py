@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, Final, cast
 from urllib.parse import unquote
 
-from slipstream.core.errors import NothingUsable, SlipstreamError, TooManyConnections
+from slipstream.core.errors import NothingUsable, SlipstreamError, TooManyConnections, TooManyInFlight
 from slipstream.core.keys import Lease
 from slipstream.core.request import RequestShape, TrafficClass
 from slipstream.core.request_queue import RequestQueue
@@ -17,6 +17,7 @@ from slipstream.gateway.account import Account
 from slipstream.gateway.dialect import DIALECTS
 from slipstream.gateway.exchange import Exchange
 from slipstream.gateway.headers import RequestHead
+from slipstream.gateway.keys import KeyRing
 from slipstream.gateway.limits import Limits
 from slipstream.gateway.models import model_body, models_body
 from slipstream.gateway.passthrough import passed_through_shape
@@ -162,11 +163,13 @@ class Gateway(Handler):
         try:
             endpoint = endpoint_of(request.method, request.path)
             keys = self._ports.keys
-            if keys is not None and endpoint is not Endpoint.HEALTH and endpoint is not Endpoint.READY:
-                connection.lease = keys.admit(request.head, request.received_at)
             if endpoint is Endpoint.READ or endpoint is Endpoint.PASSED_THROUGH:
+                if keys is not None:
+                    connection.lease = self._admit(keys, request)
                 self._exchange(connection, request)
             else:
+                if keys is not None and (endpoint is Endpoint.MODELS or endpoint is Endpoint.MODEL):
+                    keys.ask(request.head, request.received_at)
                 self._answer(connection, request, endpoint)
         except SlipstreamError as error:
             reply_problem(self._ports, connection, request, error)
@@ -209,6 +212,18 @@ class Gateway(Handler):
         else:  # an answer to a probe, not a request turned away: the observer does not hear of it
             error = NothingUsable("Not ready: no node of the fleet is usable now.")
             reply(connection, request, row_of(error).status, problem_body(error), problem_headers(error), error)
+
+    def _admit(self, keys: KeyRing, request: Request) -> Lease:
+        """Let a request in. One that its key could never have is told so, not to come again when others have ended;
+        a body too long to be read here is not read for that.
+        """
+        try:
+            return keys.admit(request.head, request.received_at)
+        except TooManyInFlight:
+            if request.path in DIALECTS and len(request.body) <= OFF_LOOP_BODY_BYTES:
+                shape = self._ports.reader(request.path, request.body, request.head, None)
+                keys.check(request.head, shape.sequences)
+            raise
 
     def _exchange(self, connection: ClientConnection, request: Request) -> None:
         """Read the request's body and start the exchange. Raises RequestError."""
