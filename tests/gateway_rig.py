@@ -61,6 +61,7 @@ class Books:
         avoid: Collection[str] = (),
         may_wait: bool = False,
         before: int = 0,
+        queued_s: float | None = None,
     ) -> Placement:
         if self.error is not None:
             error, self.error = self.error, self.after.pop(0) if self.after else self.error
@@ -68,7 +69,7 @@ class Books:
         for node in self.nodes:
             if node.name not in avoid:
                 decision = Decision(node.name, node.pool, Reason.NO_SPECULATOR, 0, 0.5, now)
-                placement = Placement(request_id, shape, decision, NodeState(node, now), len(avoid) + 1)
+                placement = Placement(request_id, shape, decision, NodeState(node, now), len(avoid) + 1, queued_s)
                 self.open.append(placement)
                 self.placed.append(placement)
                 return placement
@@ -79,6 +80,9 @@ class Books:
         self.open.remove(placement)
         placement.outcome = outcome
         self.settled.append((placement, outcome))
+
+    def took(self, placement: Placement, now: float) -> None:
+        assert placement in self.open
 
     def answering(self, placement: Placement, now: float) -> None:
         assert placement in self.open

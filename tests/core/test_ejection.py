@@ -76,8 +76,9 @@ def test_an_ejected_node_is_explained_as_unhealthy_at_that_time_and_open_later()
 def test_no_amount_of_other_endings_takes_a_node_out(outcome: Outcome) -> None:
     dispatcher = two_standard()
     for n in range(30):
-        fail(dispatcher, "a", 0.01 * n, outcome, times=1)
-        dispatcher.report("a", 0.01 * n, 0.01 * n, report(speculating=None))
+        now = 6.0 * n  # longer than a node that refuses is left alone
+        dispatcher.report("a", now, now, report(speculating=None))
+        fail(dispatcher, "a", now, outcome, times=1)
     assert state_of(dispatcher, "a").circuit.state is CircuitState.CLOSED
 
 

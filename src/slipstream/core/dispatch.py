@@ -50,9 +50,21 @@ class Placement:
 
     ``attempt`` counts from 1, and goes up where the same request is tried again on another node. ``occupancy`` is the
     node's with this request on it. ``tried`` names the nodes that earlier attempts failed on.
+    ``queued_s`` is for how many seconds the request had waited for a node by then, ``None`` = it had not.
     """
 
-    __slots__ = ("attempt", "decision", "node", "occupancy", "outcome", "request_id", "shape", "state", "tried")
+    __slots__ = (
+        "attempt",
+        "decision",
+        "node",
+        "occupancy",
+        "outcome",
+        "queued_s",
+        "request_id",
+        "shape",
+        "state",
+        "tried",
+    )
 
     def __init__(
         self,
@@ -62,10 +74,12 @@ class Placement:
         state: NodeState,
         attempt: int,
         tried: Collection[str] = (),
+        queued_s: float | None = None,
     ) -> None:
         self.request_id = request_id
         self.attempt = attempt
         self.tried = tried
+        self.queued_s = queued_s
         self.shape = shape
         self.decision = decision
         self.state = state
@@ -78,8 +92,7 @@ class Refusal(NamedTuple):
     """A request, or a further attempt of one, that no node could be found for.
 
     ``error`` is the name of the error raised and ``sentence`` what it says; ``attempt`` counts as a placement's does,
-    and ``tried`` names the same.
-    The rest is what the decision would have kept, had there been one.
+    and ``tried`` and ``queued_s`` are the same. The rest is what the decision would have kept, had there been one.
     """
 
     request_id: str
@@ -91,6 +104,7 @@ class Refusal(NamedTuple):
     draw: float
     at: float
     tried: Collection[str] = ()
+    queued_s: float | None = None
 
     @property
     def decision(self) -> Decision:
@@ -157,9 +171,10 @@ class Dispatcher:
         avoid: Collection[str] = frozenset(),
         may_wait: bool = False,  # noqa: FBT001, FBT002 - called per request
         before: int = 0,
+        queued_s: float | None = None,
     ) -> Placement:
         """Choose a node that is not in ``avoid`` and book the request on it. ``before``: its earlier attempts, of which
-        ``avoid`` says nothing any more.
+        ``avoid`` says nothing any more. ``queued_s``: for how many seconds it waited in all, ``None`` = it did not.
 
         Raises ``UnknownModel``, ``ResponseNotFound``, ``AllFull`` or ``NothingUsable``, which is remembered; but not
         ``AllFull`` of a request that ``may_wait`` and will be placed again. Whoever places a request settles it,
@@ -177,10 +192,10 @@ class Dispatcher:
                 decision = self._follow(shape.previous_response, shape.sequences, draw, now, avoid)
         except (UnknownModel, ResponseNotFound, AllFull, NothingUsable) as error:
             if not (may_wait and isinstance(error, AllFull)):
-                self._refused(shape, request_id, before + len(avoid) + 1, error, draw, now, avoid)
+                self._refused(shape, request_id, before + len(avoid) + 1, error, draw, now, avoid, queued_s)
             raise
         state = fleet.admit(decision.node, shape.sequences, shape.category, now)
-        placement = Placement(request_id, shape, decision, state, before + len(avoid) + 1, avoid)
+        placement = Placement(request_id, shape, decision, state, before + len(avoid) + 1, avoid, queued_s)
         self.requests[shape.category, decision.pool, decision.reason] += 1
         if decision.intended is not None:
             self.intended[shape.category, decision.intended.pool, decision.intended.reason] += 1
@@ -207,11 +222,17 @@ class Dispatcher:
         if outcome.ending is not Ending.COMPLETED or state.circuit.watching:
             self.fleet.judge(state, placement, outcome, now)
         if outcome.ending is Ending.COMPLETED:
+            if state.refusing:
+                self.fleet.eased(state, now)
             self._learn(placement, outcome, now)
         elif outcome.ending is Ending.UNREACHABLE:
             self.fleet.lost(state, now, "a connection for a request failed")
         elif outcome.ending is Ending.FULL:
-            self.fleet.refused(state, now)
+            self.fleet.refused(state, now, placement.decision.at, outcome.retry_after_s)
+
+    def took(self, placement: Placement, now: float) -> None:
+        """The placement's node, which has refused requests, answers this one."""
+        self.fleet.took(placement.state, placement.decision.at, now)
 
     def answering(self, placement: Placement, now: float) -> None:
         """Output of the placement's node has been coming for a while, which shows that it works."""
@@ -336,14 +357,16 @@ class Dispatcher:
         error: UnknownModel | ResponseNotFound | AllFull | NothingUsable,
         draw: float,
         now: float,
+        tried: Collection[str],
+        queued_s: float | None,
     ) -> None:
         known = shape.with_model(shape.model[:MODEL_REMEMBERED])
         if known.previous_response is not None:
             known.previous_response = known.previous_response[:RESPONSE_REMEMBERED]
         sentence = str(error)[:SENTENCE_REMEMBERED]
         name, version = type(error).__name__, self.fleet.version
-        tried: Collection[str],
-        self._refusals.append(Refusal(request_id, known, attempt, name, sentence, version, draw, now, tried))
+        refusal = Refusal(request_id, known, attempt, name, sentence, version, draw, now, tried, queued_s)
+        self._refusals.append(refusal)
 
     def _learn(self, placement: Placement, outcome: Outcome, now: float) -> None:
         state, shape, evidence = placement.state, placement.shape, self.evidence

@@ -177,10 +177,27 @@ class Fleet:
         node.departures.add(Departure(sequences, category, now, now + lag, node.ledger.admitted))
         self._departing[node] = None
 
-    def refused(self, node: NodeState, now: float) -> None:
-        """The node answered 429 or 503: it is full, whatever we believed, until it next answers a poll."""
+    def refused(
+        self, node: NodeState, now: float, sent_at: float | None = None, retry_after_s: float | None = None
+    ) -> None:
+        """The node answered 429 or 503 to a request sent at ``sent_at`` (``None`` = just now), whose booking is
+        released: it is full, whatever we believed. It is avoided for ``retry_after_s``, and until it next answers a
+        poll.
+        """
         if self._nodes.get(node.name) is node:
-            self._change(node, now, refusing=True)
+            node.learned.refused(node.occupancy, now if sent_at is None else sent_at, retry_after_s, now)
+            self._change(node, now, refusing=True, limit=_limit(node))
+
+    def took(self, node: NodeState, sent_at: float, now: float) -> None:
+        """A node that has refused requests answers one sent at ``sent_at``, which is still booked."""
+        if self._nodes.get(node.name) is node and node.learned.took(node.occupancy, sent_at, now):
+            self._change(node, now, limit=_limit(node))
+
+    def eased(self, node: NodeState, now: float) -> None:
+        """A node that refused requests has ended one since, so that it has room before its ``retry-after`` is over."""
+        if self._nodes.get(node.name) is node:
+            node.learned.retry_at = now
+            self._change(node, now, refusing=False)
 
     def lost(self, node: NodeState, now: float, error: str) -> None:
         """A connection failed: the node is unhealthy until its next report, and its last one is worth nothing."""
@@ -188,7 +205,8 @@ class Fleet:
             return  # it has left, or another has its name now
         node.error = error
         node.foreign_reports.forget()
-        self._change(node, now, healthy=False, fresh=False, foreign=0)
+        node.learned.forget()
+        self._change(node, now, healthy=False, fresh=False, foreign=0, limit=_limit(node))
 
     def try_out(self, node: NodeState, attempt: object, now: float) -> None:
         """``attempt``, placed on a half-open node, is its circuit's trial: until it has ended, no other is sent."""
@@ -236,7 +254,7 @@ class Fleet:
         self._change(
             node,
             now,
-            limit=spec.max_in_flight or (None if report is None else report.capacity) or DEFAULT_MAX_IN_FLIGHT,
+            limit=_limit(node),
             speculator=node.speculator if report is None else self._speculator(node, report),
             models=spec.models or (told if told is not None else ()),
         )
@@ -272,12 +290,13 @@ class Fleet:
             node.circuit.close(received_at)  # it was away and is back: what failed before is no sign of what it is now
             self._follow_circuit(node, received_at)
         node.failed_polls = 0
+        node.unreadable = report.sequences is None
         if report.sequences is not None:
             lag = self._gauge_lag_s(report.engine or node.engine)
             node.foreign_reports.report(report.sequences, node.ledger.peak_since(asked_at - lag))
             if node.departures.sequences:
                 self._confirm_departures(node, asked_at - lag, report.sequences, received_at)
-        limit = node.spec.max_in_flight or report.capacity or DEFAULT_MAX_IN_FLIGHT
+        node.learned.reported(report, asked_at, known=_known_limit(node) is not None)
         speculator = self._speculator(node, report)
         node.k = speculator.k if speculator else None
         models = node.spec.models or (node.models if report.models is None else report.models)
@@ -286,11 +305,10 @@ class Fleet:
             received_at,
             healthy=True,
             fresh=report.sequences is not None,
-            refusing=False,
+            refusing=node.refusing and received_at < node.learned.retry_at,
             foreign=node.foreign_reports.sequences,
-            limit=limit,
+            limit=_limit(node),
             speculator=speculator,
-        node.unreadable = report.sequences is None
             models=models,
             engine=node.spec.engine or report.engine,
         )
@@ -309,7 +327,7 @@ class Fleet:
                 self.lost(node, now, str(error))
         else:
             node.failed_polls = 0
-            self._change(node, now, healthy=True, refusing=False)
+            self._change(node, now, healthy=True, refusing=node.refusing and now < node.learned.retry_at)
         self.expire(now)
 
     def expire(self, now: float) -> None:
@@ -432,6 +450,8 @@ class Fleet:
             node.foreign = foreign
         if limit is not None:
             node.limit = limit
+            queues_from = node.learned.queues_from
+            node.full_at = limit if queues_from is None else min(limit, queues_from)
             node.ceiling = min(node.fixed_ceiling or node.spec.ceiling, limit)
         if regroup:
             self._leave(node)
@@ -480,11 +500,11 @@ class Fleet:
         if full or not node.healthy or node.ejected or node.draining:
             return
         if node.pool is Pool.STANDARD:
-            index, load = group.open, occupancy / node.limit + (0.0 if node.fresh else STALE_PENALTY)
+            index, load = group.open, occupancy / node.full_at + (0.0 if node.fresh else STALE_PENALTY)
         elif closed is None:
             index, load = group.open, occupancy / node.ceiling
         else:
-            index, load = group.spare, occupancy / node.limit
+            index, load = group.spare, occupancy / node.full_at
         node.load = load
         index.add(node, load)
         node.index = index
@@ -531,6 +551,17 @@ class Fleet:
         if not group.members:
             del self._groups[(group.pool, group.models, group.speculator, group.engine)]
         self._serving.clear()
+
+
+def _known_limit(node: NodeState) -> int | None:
+    """What is configured or reported; ``None`` when neither is."""
+    return node.spec.max_in_flight or (None if node.report is None else node.report.capacity)
+
+
+def _limit(node: NodeState) -> int:
+    """What is known of a node's limit, or what it was found to take where that is less."""
+    known, learned = _known_limit(node) or DEFAULT_MAX_IN_FLIGHT, node.learned.limit
+    return known if learned is None else min(known, learned)
 
 
 def _count(closed: Counter[Reason], reason: Reason | None, by: int) -> None:

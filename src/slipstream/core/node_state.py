@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from slipstream.core.circuit import Circuit, CircuitState
 from slipstream.core.departures import Departures
+from slipstream.core.learned_limit import LearnedLimit
 from slipstream.core.ledger import Ledger
 from slipstream.core.load_index import Indexed, LoadIndex
 from slipstream.core.node import DEFAULT_MAX_IN_FLIGHT, NodeReport, NodeSpec, Speculator
@@ -29,6 +30,7 @@ class NodeFacts(NamedTuple):
     foreign: int
     ceiling: int
     limit: int
+    full_at: int
     healthy: bool
     fresh: bool
     draining: bool
@@ -116,11 +118,13 @@ class NodeState(Indexed):
         "foreign",
         "foreign_reports",
         "fresh",
+        "full_at",
         "group",
         "half_open",
         "healthy",
         "index",
         "k",
+        "learned",
         "leaving",
         "ledger",
         "limit",
@@ -136,15 +140,19 @@ class NodeState(Indexed):
         "saturation_events",
         "spec",
         "speculator",
+        "unreadable",
     )
 
     def __init__(self, spec: NodeSpec, now: float) -> None:
         super().__init__()
-        "unreadable",
         self.spec = spec
         self.name = spec.name
         self.pool = spec.pool
         self.limit = spec.max_in_flight or DEFAULT_MAX_IN_FLIGHT
+        """Sequences that it is given at most: what is known, or what it was found to take where that is less."""
+        self.full_at = self.limit
+        """What its load is measured by: the limit, or what it runs where it was seen to let others wait inside."""
+        self.learned = LearnedLimit()
         self.ceiling = min(spec.ceiling, self.limit)
         """The fixed or configured ceiling, or the node's limit where that is lower: the engine has no more room."""
         self.fixed_ceiling: int | None = None
@@ -165,6 +173,8 @@ class NodeState(Indexed):
         self.reported_at: float | None = None
         self.error: str | None = None
         self.failed_polls = 0
+        self.unreadable = False
+        """Whether its last answer to a poll did not tell how full it is."""
         self.healthy = False
         self.fresh = False
         self.leaving = False
@@ -173,8 +183,6 @@ class NodeState(Indexed):
         """Whether it drains because an operator said so at run time."""
         self.draining = False
         """Whether it takes no new requests for either reason."""
-        self.unreadable = False
-        """Whether its last answer to a poll did not tell how full it is."""
         self.circuit = Circuit()
         self.ejected = False
         """Whether its circuit lets no request through now."""
@@ -250,6 +258,7 @@ class NodeState(Indexed):
             self.foreign,
             self.ceiling,
             self.limit,
+            self.full_at,
             self.healthy and not self.ejected,
             self.fresh,
             self.draining,

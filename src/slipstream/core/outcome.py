@@ -62,10 +62,11 @@ class Outcome:
 
     ``status`` is the HTTP status the node answered, or that of its error event; ``None`` when it gave none.
     ``latency`` is ``None`` unless a whole answer was delivered. Token counts are ``None`` when the answer carried none.
-    ``sample`` is ``None`` when the answer carried no speculative statistics.
+    ``sample`` is ``None`` when the answer carried no speculative statistics. ``retry_after_s`` is for how long a node
+    that was full asked not to be asked; ``None`` = it did not say.
     """
 
-    __slots__ = ("ending", "latency", "output_tokens", "prompt_tokens", "sample", "status")
+    __slots__ = ("ending", "latency", "output_tokens", "prompt_tokens", "retry_after_s", "sample", "status")
 
     def __init__(
         self,
@@ -75,6 +76,7 @@ class Outcome:
         prompt_tokens: int | None = None,
         output_tokens: int | None = None,
         sample: SpeculationSample | None = None,
+        retry_after_s: int | None = None,
     ) -> None:
         self.ending = ending
         self.status = status
@@ -82,3 +84,4 @@ class Outcome:
         self.prompt_tokens = prompt_tokens
         self.output_tokens = output_tokens
         self.sample = sample
+        self.retry_after_s = retry_after_s

@@ -12,7 +12,7 @@ Owner = TypeVar("Owner")
 
 
 class Ticket(Generic[Owner]):
-    """One request's place. ``since`` is when it began to wait, also where it waits again after a node refused it."""
+    """One request's place. ``since`` is when it came, also where it waits after a node refused it."""
 
     __slots__ = ("lane", "owner", "since", "traffic_class")
 
@@ -50,20 +50,32 @@ class RequestQueue(Generic[Owner]):
         self._timeout_s = timeout_s
 
     def join(
-        self, owner: Owner, lane: str, traffic_class: TrafficClass, now: float, since: float | None = None
+        self,
+        owner: Owner,
+        lane: str,
+        traffic_class: TrafficClass,
+        now: float,
+        since: float | None = None,
+        *,
+        again: bool = False,
     ) -> Ticket[Owner] | None:
-        """A place at the end of its class; ``None`` when there is none left, or ``since`` is too long ago."""
+        """A place in its class before all who came after ``since`` (``None`` = now); ``None`` when there is none left,
+        or ``since`` is too long ago. ``again``: it had one, and was tried in vain, so that it has one in any case.
+        """
         if since is None:
             since = now
-        if self.count >= self.size or now - since >= self._timeout_s:
+        if now - since >= self._timeout_s:
             return None
-        if traffic_class is TrafficClass.BULK and self.lengths[traffic_class] >= (self.size + 1) // 2:
-            return None
+        if not again:
+            if self.count >= self.size:
+                return None
+            if traffic_class is TrafficClass.BULK and self.lengths[traffic_class] >= (self.size + 1) // 2:
+                return None
         ticket = Ticket(owner, lane, traffic_class, since)
         rows = self._lanes.get(lane)
         if rows is None:
             rows = self._lanes[lane] = ({}, {})
-        rows[traffic_class is TrafficClass.BULK][ticket] = None
+        _put(rows[traffic_class is TrafficClass.BULK], ticket)
         self.lengths[traffic_class] += 1
         self.count += 1
         return ticket
@@ -113,3 +125,16 @@ class RequestQueue(Generic[Owner]):
         for ticket in everyone:
             self.leave(ticket)
         return everyone
+
+
+def _put(row: dict[Ticket[Owner], None], ticket: Ticket[Owner]) -> None:
+    """Into its place by time: behind those who came before it or with it."""
+    later = []
+    for other in reversed(row):
+        if other.since <= ticket.since:
+            break
+        later.append(other)
+    row[ticket] = None
+    for other in reversed(later):
+        del row[other]
+        row[other] = None

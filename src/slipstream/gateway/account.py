@@ -16,7 +16,18 @@ __all__ = ["Account", "tell_unread"]
 class Account:
     """One request's. Whoever ends the request closes it, exactly once, when every placement is settled."""
 
-    __slots__ = ("_attempts", "_head", "_method", "_path", "_ports", "_received_at", "_request_id", "_shape", "_trace")
+    __slots__ = (
+        "_attempts",
+        "_head",
+        "_method",
+        "_path",
+        "_ports",
+        "_received_at",
+        "_request_id",
+        "_shape",
+        "_trace",
+        "queued_s",
+    )
 
     def __init__(
         self, ports: Ports, request_id: str, method: str, path: str, head: RequestHead, received_at: float
@@ -30,6 +41,8 @@ class Account:
         self._shape: RequestShape | None = None
         self._attempts: tuple[Attempt, ...] = ()
         self._trace: Trace | None = None
+        self.queued_s: float | None = None
+        """For how many seconds it waited for a node, ``None`` = it did not."""
 
     def read(self, shape: RequestShape) -> None:
         """The request is about to be placed."""
@@ -62,6 +75,7 @@ class Account:
             self._attempts,
             status,
             None if error is None else row_of(error).code,
+            self.queued_s,
         )
         if self._trace is not None:
             self._trace.end(history)

@@ -27,7 +27,7 @@ from slipstream.gateway.instrument import with_fields
 from slipstream.gateway.limits import Limits
 from slipstream.gateway.marks import marks_of
 from slipstream.gateway.ports import Ports
-from slipstream.gateway.refusal import FULL_STATUSES, Refusal, all_full
+from slipstream.gateway.refusal import FULL_STATUSES, Refusal, all_full, retry_after_s
 from slipstream.gateway.relay import Relay
 from slipstream.gateway.upstream import NodeConnection, NodePool, Upstreams
 from slipstream.gateway.waiting import Waiter, Waiting
@@ -51,15 +51,18 @@ class Exchange:
 
     __slots__ = (
         "_active_at",
+        "_arrived_at",
         "_avoid",
         "_before",
         "_connecting",
         "_connection",
         "_dialect",
         "_failure",
+        "_joined_at",
         "_limits",
         "_placement",
         "_ports",
+        "_queued_s",
         "_redialled",
         "_refusal",
         "_relay",
@@ -69,8 +72,8 @@ class Exchange:
         "_ticket",
         "_unsent",
         "_upstreams",
+        "_wait_told",
         "_waiting",
-        "_waiting_since",
     )
 
     def __init__(
@@ -101,10 +104,13 @@ class Exchange:
         self._avoid: frozenset[str] = frozenset()
         self._retries_left = limits.retries
         self._active_at = 0.0
+        self._arrived_at = 0.0
         self._unsent = 0
         self._before = 0  # attempts before it last waited
         self._ticket: Ticket[Waiter] | None = None
-        self._waiting_since: float | None = None
+        self._queued_s: float | None = None  # in all; it is not there yet while it waits
+        self._joined_at = 0.0
+        self._wait_told = False
 
     # Placing and sending.
 
@@ -119,6 +125,8 @@ class Exchange:
 
     def fail(self, error: SlipstreamError) -> None:
         """Answer with an error, nothing of the answer having been written."""
+        if self._queued_s is not None and isinstance(error, AllFull):
+            self._tell_wait(served=False)
         self._relay.fail(error)
 
     def _place(self) -> None:
@@ -138,11 +146,13 @@ class Exchange:
         shape = self._shape
         assert shape is not None
         now = self._ports.clock()
-        if self._waiting_since is None:
-            self._waiting_since = now
-        self._ticket = self._waiting.join(self, shape, now, self._waiting_since)
+        again = self._queued_s is not None
+        self._ticket = self._waiting.join(self, shape, now, self._arrived_at, again=again)
         if self._ticket is None:
             return False
+        self._joined_at = now
+        if not again:
+            self._queued_s = 0.0
         self._before += len(self._avoid)
         self._avoid = frozenset()
         self._retries_left = self._limits.retries
@@ -157,6 +167,7 @@ class Exchange:
             return True
         assert self._ticket is not None
         self._waiting.leave(self._ticket)  # first: the client's next request may be handled within the answer
+        self._stop_waiting(self._ports.clock())
         self.fail(error)
         return None
 
@@ -164,23 +175,47 @@ class Exchange:
         """It has waited as long as it may: a last try."""
         error = self._try(may_wait=False)
         if error is not None:
+            self._stop_waiting(self._ports.clock())
             self.fail(error if self._failure is None else self._failure)
+
+    def _stop_waiting(self, now: float) -> None:
+        """Its place in the queue is given up, for now or for good."""
+        if self._ticket is not None and self._queued_s is not None:
+            self._ticket = None
+            self._queued_s += now - self._joined_at
+            if self._request.account is not None:
+                self._request.account.queued_s = self._queued_s
+
+    def _tell_wait(self, *, served: bool) -> None:
+        """All its waits are one, and over."""
+        if not self._wait_told:
+            self._wait_told = True
+            assert self._shape is not None
+            assert self._queued_s is not None
+            self._ports.observer.waited(self._shape.traffic_class, self._queued_s, served=served)
 
     def _try(self, *, may_wait: bool) -> SlipstreamError | None:
         """Book a node and send to it; or what the dispatcher raised. ``may_wait``: `AllFull` is not the last word."""
         ports = self._ports
         assert self._shape is not None
         now = ports.clock()
+        if not self._arrived_at:
+            self._arrived_at = now
+        queued_s = self._queued_s
+        if queued_s is not None and self._ticket is not None:
+            queued_s += now - self._joined_at
         started = time.perf_counter()
         try:
             placement = ports.dispatcher.place(
-                self._shape, self._request.request_id, now, self._avoid, may_wait, self._before
+                self._shape, self._request.request_id, now, self._avoid, may_wait, self._before, queued_s
             )
         except SlipstreamError as error:
             ports.observer.decided(time.perf_counter() - started)
             return error
         ports.observer.decided(time.perf_counter() - started)
         self._placement = placement
+        if queued_s is not None:
+            self._stop_waiting(now)
         if self._request.account is not None:
             self._request.account.placed(placement)
         self._redialled = False
@@ -314,6 +349,10 @@ class Exchange:
     def _begin_answer(self, answer: Answer) -> None:
         placement = self._placement
         assert placement is not None
+        if self._queued_s is not None:
+            self._tell_wait(served=True)
+        if placement.state.learned.limit is not None and answer.status < 400:
+            self._ports.dispatcher.took(placement, self._ports.clock())
         self._relay.begin(answer, marks_of(placement, self._upstreams.pool(placement.node)))
 
     def _refused(self, refusal: Refusal) -> None:
@@ -321,7 +360,7 @@ class Exchange:
         placement = self._placement
         assert placement is not None
         self._refusal = None
-        self._settle(Ending.FULL, refusal.answer.status)
+        self._settle(Ending.FULL, refusal.answer.status, retry_after=retry_after_s(refusal.answer))
         self._retry(all_full(placement.node.name, refusal.answer, refusal.body))
 
     def _redirected(self, status: int) -> None:
@@ -385,6 +424,7 @@ class Exchange:
         relay.client = None
         if self._ticket is not None:
             self._waiting.leave(self._ticket)
+            self._stop_waiting(self._ports.clock())
         self._drop_upstream()
         try:
             if relay.terminated:  # clients of streams may leave as soon as they are told that it ends
@@ -460,14 +500,18 @@ class Exchange:
         latency: Latency | None = None,
         statistics: ResponseStatistics | None = None,
         now: float | None = None,
+        retry_after: int | None = None,
     ) -> None:
         placement, self._placement = self._placement, None
         if placement is None:
             return
         if ending is not Ending.COMPLETED:
             self._avoid |= {placement.node.name}
+            if self._queued_s is not None and ending is not Ending.FULL:
+                self._tell_wait(served=True)
         if statistics is None:
             outcome = Outcome(ending, status, latency)
+            outcome.retry_after_s = retry_after
         else:
             outcome = Outcome(
                 ending, status, latency, statistics.prompt_tokens, statistics.output_tokens, statistics.sample

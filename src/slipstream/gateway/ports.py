@@ -42,15 +42,20 @@ class Dispatcher(Protocol):
         avoid: Collection[str] = (),
         may_wait: bool = False,  # noqa: FBT001, FBT002 - called per request
         before: int = 0,
+        queued_s: float | None = None,
     ) -> Placement:
         """Book the request on a node not named in ``avoid``; one that ``may_wait`` will be placed again after AllFull.
-        ``before`` counts its attempts before it last waited.
+        ``before`` counts its attempts before it last waited, ``queued_s`` the seconds for which it waited in all,
+        ``None`` = it did not.
 
         Raises UnknownModel, ResponseNotFound, AllFull or NothingUsable.
         """
 
     def settle(self, placement: Placement, outcome: Outcome, now: float) -> None:
         """Release the booking and credit what was learnt."""
+
+    def took(self, placement: Placement, now: float) -> None:
+        """A placement's node that has refused requests answers this one."""
 
     def answering(self, placement: Placement, now: float) -> None:
         """A placement that is its node's trial has been answered for a while."""
@@ -82,7 +87,7 @@ class Observer(Protocol):
         """One call of ``Dispatcher.place`` took so long, whether it placed or raised."""
 
     def waited(self, traffic_class: TrafficClass, seconds: float, *, served: bool) -> None:
-        """A request waited so long for a node with room; ``served``: until it was placed, and not in vain."""
+        """A request waited so long in all for a node with room; ``served``: until one took it, and not in vain."""
 
 
 class Trace(Protocol):

@@ -10,7 +10,7 @@ import msgspec
 from slipstream.core.errors import AllFull
 from slipstream.gateway.headers import Answer
 
-__all__ = ["FULL_STATUSES", "Refusal", "all_full"]
+__all__ = ["FULL_STATUSES", "Refusal", "all_full", "retry_after_s"]
 
 FULL_STATUSES: Final = frozenset({429, 503})
 """What a node answers when it can take no more: worth another node's try, and no fault."""
@@ -50,17 +50,23 @@ class Refusal:
         return b"".join(self._pieces)
 
 
-def all_full(node: str, refusal: Answer, body: bytes) -> AllFull:
-    """The error that says which node refused and in what words. Its ``retry_after_s`` is the node's, if it gave one.
+def retry_after_s(refusal: Answer) -> int | None:
+    """For how many seconds the node asks not to be asked; ``None`` = it does not say, or says it as a date.
 
-    A ``retry-after`` that is a date is not kept: to read it takes a clock that agrees with the node's.
+    To read a date takes a clock that agrees with the node's.
     """
+    found = _RETRY_AFTER.search(refusal.lines)
+    return None if found is None else int(found[1])
+
+
+def all_full(node: str, refusal: Answer, body: bytes) -> AllFull:
+    """The error that says which node refused and in what words. Its ``retry_after_s`` is the node's, if it gave one."""
     sentence = f"No node can take the request now; the last to refuse it was '{node}', with {refusal.status}"
     message = _message(body)
     error = AllFull(f"{sentence}: {message}" if message else f"{sentence}.")
-    retry_after = _RETRY_AFTER.search(refusal.lines)
-    if retry_after is not None:
-        error.retry_after_s = int(retry_after[1])
+    told = retry_after_s(refusal)
+    if told is not None:
+        error.retry_after_s = told
     return error
 
 

@@ -49,7 +49,7 @@ class Gateway(Handler):
         self._limits = limits or Limits()
         self._upstreams = Upstreams(self._limits.node_keep_alive_s, ports.clock)
         queue: RequestQueue[Waiter] = RequestQueue(self._limits.queue_size, self._limits.queue_timeout_s)
-        self._waiting = Waiting(queue, ports.clock, ports.observer)
+        self._waiting = Waiting(queue, ports.clock)
         self._connections: set[ClientConnection] = set()
         self._server: Any = None  # uvloop's servers are not quite what the types of asyncio say
         self._sweeper: asyncio.TimerHandle | None = None

@@ -10,7 +10,7 @@ from slipstream.core.errors import NothingUsable, SlipstreamError
 from slipstream.core.request import RequestShape, TrafficClass
 from slipstream.core.request_queue import RequestQueue, Ticket
 
-__all__ = ["WaitObserver", "Waiter", "Waiting"]
+__all__ = ["Waiter", "Waiting"]
 
 _BEAT_S: Final = 0.05
 """While anyone waits, so often is looked for room that came without a word (a report, a node that is back), and for
@@ -30,20 +30,12 @@ class Waiter(Protocol):
         """Answer with an error."""
 
 
-class WaitObserver(Protocol):
-    """Who counts waits."""
-
-    def waited(self, traffic_class: TrafficClass, seconds: float, *, served: bool) -> None:
-        """A request waited so long; ``served``: until it was placed, and not in vain."""
-
-
 class Waiting:
     """The queue at work on the event loop. ``clock`` is in seconds, the one by which tickets are dated."""
 
-    def __init__(self, queue: RequestQueue[Waiter], clock: Callable[[], float], observer: WaitObserver) -> None:
+    def __init__(self, queue: RequestQueue[Waiter], clock: Callable[[], float]) -> None:
         self._queue = queue
         self._clock = clock
-        self._observer = observer
         self._beat: asyncio.TimerHandle | None = None
         self._serving: asyncio.Handle | None = None
         self._closed = False
@@ -62,15 +54,17 @@ class Waiting:
         """How many wait, by class."""
         return self._queue.lengths
 
-    def join(self, waiter: Waiter, shape: RequestShape, now: float, since: float | None) -> Ticket[Waiter] | None:
-        """Let a request wait; ``None`` when it may not. ``since``: when it began to, if it has waited before.
+    def join(
+        self, waiter: Waiter, shape: RequestShape, now: float, since: float, *, again: bool
+    ) -> Ticket[Waiter] | None:
+        """Let a request that came at ``since`` wait; ``None`` when it may not. ``again``: it has waited before.
 
         A request that only one node can serve waits beside its model's lane: others need not wait for that node.
         """
         if self._closed:
             return None
         lane = shape.model if shape.previous_response is None else f"\0{shape.previous_response}"
-        ticket = self._queue.join(waiter, lane, shape.traffic_class, now, since)
+        ticket = self._queue.join(waiter, lane, shape.traffic_class, now, since, again=again)
         if ticket is not None and self._beat is None:
             self._beat = asyncio.get_running_loop().call_later(_BEAT_S, self._on_beat)
         return ticket
@@ -99,9 +93,7 @@ class Waiting:
             ticket.owner.fail(NothingUsable("The gateway is closing; the request had not been given to a node."))
 
     def _on_beat(self) -> None:
-        now = self._clock()
-        for ticket in self._queue.expire(now):
-            self._observer.waited(ticket.traffic_class, now - ticket.since, served=False)
+        for ticket in self._queue.expire(self._clock()):
             ticket.owner.give_up()
         self._serve()
         more = self._queue.count > 0
@@ -123,5 +115,3 @@ class Waiting:
             if went_on is False:
                 return
             queue.leave(ticket)
-            if went_on:
-                self._observer.waited(ticket.traffic_class, self._clock() - ticket.since, served=True)

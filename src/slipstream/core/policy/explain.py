@@ -96,7 +96,7 @@ def _candidate(
 ) -> Candidate:
     """``passed_over``: up to this load, an open node of the chosen pool was passed over for affinity; below 0, none."""
     chosen = name == decision.node
-    load = node.occupancy / node.limit if observed else _load(node)
+    load = node.occupancy / node.full_at if observed else _load(node)
     if chosen:
         reason: Reason | None = decision.reason
     elif decision.intended is not None and decision.intended.node == name:
