@@ -77,7 +77,7 @@ async def rig() -> AsyncIterator[Rig]:
 async def test_what_is_set_holds_and_is_seen_and_what_is_cleared_does_not(rig: Rig) -> None:
     shown = await rig.set(kind="pin_category", subject="code", value="standard", note="incident 42")
     expected = {"kind": "pin_category", "subject": "code", "value": "standard", "note": "incident 42"}
-    assert shown == expected | {"age_s": 0, "ends_in_s": None}
+    assert shown == expected | {"limit": None, "age_s": 0, "ends_in_s": None}
     assert rig.went() == ("t", "pinned")
     assert (await rig.ask("GET", "/overrides"))["overrides"] == [shown]
     assert (await rig.ask("GET", "/fleet"))["overrides"] == [shown]

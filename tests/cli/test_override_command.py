@@ -98,7 +98,7 @@ async def test_each_is_set_listed_shown_and_ended(
     assert await rig.override("list") == f"{said}, until it is cleared\n"
     _, status, _ = await rig.run("status")
     assert f"override: {said}" in " ".join(status.split())
-    assert await rig.override(*cleared) == f"no longer: {said}, until it is cleared\n"
+    assert await rig.override(*cleared) == f"cleared: {said}\n"
     assert await rig.override("list") == "no override is in force\n"
     assert await rig.override(*cleared) == "there was no such override\n"
     assert "override:" not in (await rig.run("status"))[1]
@@ -114,6 +114,31 @@ async def test_a_time_and_a_note_are_kept_and_shown(rig: Rig) -> None:
     assert rig.state("spec-0") != "draining"
 
 
+async def test_lines_are_as_wide_as_the_terminal_and_an_end_is_said_as_one(rig: Rig) -> None:
+    note = "the driver of this node is replaced by the one that the vendor mended"
+    said = await rig.override("speculation", "off", "--for", "90m", "--note", note)
+    for output in (said, await rig.override("list")):
+        first, *rest = output.splitlines()
+        assert len(first) <= 80
+        assert rest
+        assert all(line.startswith("  ") and len(line) <= 80 for line in rest)
+    rig.now = 1_800.5
+    ended = await rig.override("clear", "--all")
+    told = f"cleared: speculation is off: all requests go to the standard pool, with 1 h left ({note})"
+    assert " ".join(ended.split()) == told
+    assert max(map(len, ended.splitlines())) <= 80
+
+
+async def test_a_ceiling_above_what_a_node_takes_is_said_to_have_effect_up_to_there(rig: Rig) -> None:
+    rig.dispatcher.fleet.reconfigure(speculative("spec-0", limit=8), 0.5)
+    said = await rig.override("ceiling", "12", "--node", "spec-0")
+    told = "the ceiling of spec-0 is 12, with effect up to the 8 that its engine takes at once"
+    assert " ".join(said.split()) == f"{told}, until it is cleared"
+    said = await rig.override("ceiling", "12", "--pool", "speculative")
+    assert "with effect up to the 8 that any of its engines takes at once" in " ".join(said.split())
+    assert "effect" not in await rig.override("ceiling", "8", "--node", "spec-0")
+
+
 async def test_json_is_what_the_admin_says(rig: Rig) -> None:
     set_one = json.loads(await rig.override("speculation", "off", "--json"))
     assert set_one["override"]["kind"] == "speculation"
@@ -125,7 +150,6 @@ async def test_json_is_what_the_admin_says(rig: Rig) -> None:
     ("words", "sentence"),
     [
         (("drain", "spec-9"), "it must be a node of the fleet: spec-0, std-0"),
-        (("pin", "fast", "--category", "chat"), "a pin needs a pool: speculative or standard"),
         (("pin", "standard", "--category", "chats"), "a configured category: code, chat"),
         (("clear", "stop", "spec-0"), "kind is 'stop', but must be one of"),
     ],
@@ -142,6 +166,7 @@ async def test_what_the_admin_refuses_is_one_sentence_and_status_1(
     ("words", "sentence"),
     [
         (("pin", "standard"), "give --category or --key"),
+        (("pin", "fast", "--category", "chat"), "a pin needs a pool: speculative or standard"),
         (("pin", "standard", "--category", "chat", "--key", "team"), "not both"),
         (("ceiling", "12"), "give --node or --pool"),
         (("ceiling", "0", "--node", "spec-0"), "greater than or equal to 1"),

@@ -21,7 +21,7 @@ from slipstream.admin.view import advice_view, attempt_view, config_view, decisi
 from slipstream.core.advice import advise
 from slipstream.core.dispatch import Dispatcher, Placement, Refusal
 from slipstream.core.occupancy_group import occupancy_groups
-from slipstream.core.overrides import Override
+from slipstream.core.overrides import Override, OverrideKind
 from slipstream.core.request import PinSource
 from slipstream.telemetry import CONTENT_TYPE, FleetCollector, render
 from slipstream.telemetry.reloads import Reloads
@@ -128,7 +128,7 @@ class Admin:
         except ValueError as error:
             return _problem(400, str(error))
         dispatcher.override(override, now)
-        return _json({"override": override_view(override, now)})
+        return _json({"override": self._shown(override, now)})
 
     async def _clear(self, request: web.Request) -> web.Response:
         now = self.clock()
@@ -137,18 +137,28 @@ class Admin:
         except ValueError as error:
             return _problem(400, str(error))
         ended = self.dispatcher.clear_override(kind, request.match_info["subject"], now)
-        return _json({"cleared": [] if ended is None else [override_view(ended, now)]})
+        return _json({"cleared": [] if ended is None else [self._shown(ended, now)]})
 
     async def _clear_all(self, _request: web.Request) -> web.Response:
         now = self.clock()
         ended = list(self.dispatcher.overrides)
         for override in ended:
             self.dispatcher.clear_override(override.kind, override.subject, now)
-        return _json({"cleared": [override_view(override, now) for override in ended]})
+        return _json({"cleared": [self._shown(override, now) for override in ended]})
 
     def _in_force(self, now: float) -> list[dict[str, Any]]:
         self.dispatcher.expire_overrides(now)
-        return [override_view(override, now) for override in self.dispatcher.overrides]
+        return [self._shown(override, now) for override in self.dispatcher.overrides]
+
+    def _shown(self, override: Override, now: float) -> dict[str, Any]:
+        """An override, and of a ceiling up to where it has effect."""
+        about = (
+            node
+            for node in self.dispatcher.fleet.nodes()
+            if (override.kind is OverrideKind.NODE_CEILING and node.name == override.subject)
+            or (override.kind is OverrideKind.POOL_CEILING and node.pool == override.subject)
+        )
+        return override_view(override, now, max((node.limit for node in about), default=None))
 
     def _pin_of(self, attempt: Placement | Refusal) -> Override | None:
         """The override that fixed the pool of an attempt, in force or not; ``None`` when none did."""

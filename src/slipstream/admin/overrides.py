@@ -64,13 +64,16 @@ def read_kind(text: str) -> OverrideKind:
         raise ValueError(f"kind is {text!r}, but must be one of {', '.join(OverrideKind)}") from None
 
 
-def override_view(override: Override, now: float) -> dict[str, Any]:
-    """An override for JSON. ``ends_in_s`` is ``None`` when it lasts until it is cleared."""
+def override_view(override: Override, now: float, limit: int | None = None) -> dict[str, Any]:
+    """An override for JSON. ``ends_in_s`` is ``None`` when it lasts until it is cleared. ``limit`` is up to where a
+    ceiling has effect: what the nodes that it is about take at once; ``None`` = not known, or no ceiling.
+    """
     ends = override.expires_at
     return {
         "kind": override.kind,
         "subject": override.subject,
         "value": override.value,
+        "limit": limit,
         "note": override.note,
         "age_s": max(0.0, now - override.set_at),
         "ends_in_s": None if ends is None else max(0.0, ends - now),

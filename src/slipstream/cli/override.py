@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from textwrap import fill
 from typing import Annotated, Any, NoReturn
 from urllib.parse import quote
 
@@ -16,6 +17,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from slipstream.cli.admin_client import DEFAULT_URL, AdminUnreachable, TokenFile, fetch, reading
+from slipstream.core.request import Pool
 
 __all__ = ["duration", "override_app", "seconds_of", "sentence"]
 
@@ -48,6 +50,8 @@ def pin(
     token_file: TokenFile = None,
 ) -> None:
     """Send all requests of a category, or with a key, to one pool. A key's pin wins over a category's."""
+    if pool not in tuple(Pool):
+        raise typer.BadParameter(f"a pin needs a pool: {' or '.join(Pool)}")
     subject = _one_of("--category", category, "--key", key)
     kind = "pin_category" if key is None else "pin_key"
     _set(url, token_file, as_json, kind=kind, subject=subject, value=pool, lasts=lasts, note=note)
@@ -127,7 +131,7 @@ def list_all(as_json: Json = False, url: Url = DEFAULT_URL, token_file: TokenFil
         if as_json:
             print(json.dumps(answer, indent=2))
         else:
-            print("\n".join(sentence(one) for one in found) if found else "no override is in force")
+            _say([sentence(one) for one in found] or ["no override is in force"])
 
 
 @override_app.command()
@@ -151,8 +155,25 @@ def clear(
 
 
 def sentence(override: dict[str, Any]) -> str:
-    """An override of the admin API as one line."""
-    subject, value, ends, note = (override[key] for key in ("subject", "value", "ends_in_s", "note"))
+    """An override of the admin API that is in force, in a sentence."""
+    ends = override["ends_in_s"]
+    return _noted(
+        f"{_what(override)}, {'until it is cleared' if ends is None else f'for {duration(ends)} more'}", override
+    )
+
+
+def _ended(override: dict[str, Any]) -> str:
+    """One that is no longer in force."""
+    ends = override["ends_in_s"]
+    return _noted(f"cleared: {_what(override)}" + ("" if ends is None else f", with {duration(ends)} left"), override)
+
+
+def _noted(said: str, override: dict[str, Any]) -> str:
+    return f"{said} ({override['note']})" if override["note"] else said
+
+
+def _what(override: dict[str, Any]) -> str:
+    subject, value, limit = override["subject"], override["value"], override.get("limit")
     what = {
         "pin_category": f"requests of category {subject} go to the {value} pool",
         "pin_key": f"requests with key {subject} go to the {value} pool",
@@ -161,8 +182,10 @@ def sentence(override: dict[str, Any]) -> str:
         "drain": f"{subject} takes no new requests",
         "speculation": "speculation is off: all requests go to the standard pool",
     }[override["kind"]]
-    lasts = "until it is cleared" if ends is None else f"for {duration(ends)} more"
-    return f"{what}, {lasts}" + (f" ({note})" if note else "")
+    if limit is None or value <= limit:
+        return str(what)
+    takes = "that its engine takes" if override["kind"] == "node_ceiling" else "that any of its engines takes"
+    return f"{what}, with effect up to the {limit} {takes} at once"
 
 
 def duration(seconds: float) -> str:
@@ -211,7 +234,10 @@ def _set(url: str, token_file: Path | None, as_json: bool, *, lasts: str | None,
     with _sentences(), reading(url):
         answer = fetch(url, "/overrides", token_file, method="POST", body=body)
         override = answer["override"]
-        print(json.dumps(answer, indent=2) if as_json else sentence(override))
+        if as_json:
+            print(json.dumps(answer, indent=2))
+        else:
+            _say([sentence(override)])
 
 
 def _clear(url: str, token_file: Path | None, as_json: bool, path: str) -> None:
@@ -220,10 +246,14 @@ def _clear(url: str, token_file: Path | None, as_json: bool, path: str) -> None:
         cleared = answer["cleared"]
         if as_json:
             print(json.dumps(answer, indent=2))
-        elif not cleared:
-            print("there was no such override")
         else:
-            print("\n".join(f"no longer: {sentence(one)}" for one in cleared))
+            _say([_ended(one) for one in cleared] or ["there was no such override"])
+
+
+def _say(sentences: list[str]) -> None:
+    """Each on lines of its own, as wide as the terminal, or 80 characters."""
+    for one in sentences:
+        print(fill(one, Console().width, subsequent_indent="  ", break_on_hyphens=False))
 
 
 def _wait(url: str, token_file: Path | None, node: str, *, quiet: bool) -> None:
