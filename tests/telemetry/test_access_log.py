@@ -94,6 +94,12 @@ def test_a_client_that_left_before_the_answer_has_no_status() -> None:
     assert (line["status"], line["ending"], line["ttft_ms"], line["e2e_ms"]) == (None, "client_gone", None, 2500.0)
 
 
+def test_tau_is_short_and_a_body_without_a_model_names_none() -> None:
+    outcome = Outcome(Ending.COMPLETED, 200, None, None, 9, SpeculationSample(7, 2, 3, 9))
+    line = line_of(history(attempt(outcome), shape=RequestShape("", "code")))
+    assert (line["tau"], line["model"]) == (1.6667, None)
+
+
 @pytest.mark.parametrize("steps", [None, 0])
 def test_tau_is_unknown_without_verify_steps(steps: int | None) -> None:
     outcome = Outcome(Ending.COMPLETED, 200, None, None, 9, SpeculationSample(0, 0, steps, 9))
@@ -105,5 +111,5 @@ def test_tau_is_unknown_without_verify_steps(steps: int | None) -> None:
 def test_the_words_of_a_client_can_not_break_a_line_and_are_bounded(words: str, request_id: str) -> None:
     line = line_of(history(path=words, request_id=request_id, shape=RequestShape(words, "code")))
     assert line["path"] == words[:256]
-    assert line["model"] == words[:128]
+    assert line["model"] == (words[:128] or None)
     assert line["id"] == request_id

@@ -6,7 +6,8 @@ from structlog.testing import capture_logs
 
 from fleets import standard
 from slipstream.core.node_state import NodeState
-from slipstream.telemetry.events import log_circuit
+from slipstream.core.overrides import FLEET, Change, Override, OverrideKind
+from slipstream.telemetry.events import log_circuit, log_override
 
 
 def test_a_node_is_told_to_be_ejected_and_readmitted_and_its_trials_are_not() -> None:
@@ -22,3 +23,12 @@ def test_a_node_is_told_to_be_ejected_and_readmitted_and_its_trials_are_not() ->
         {"event": "node.ejected", "log_level": "warning", "node": "t", "ejections": 1},
         {"event": "node.readmitted", "log_level": "info", "node": "t", "ejections": 1},
     ]
+
+
+def test_an_override_is_told_to_last_what_was_asked_for() -> None:
+    set_at = 4_099.1
+    ends = set_at + 3_600.1
+    assert ends - set_at != 3_600.1
+    with capture_logs() as logs:
+        log_override(Change.SET, Override(OverrideKind.SPECULATION, FLEET, None, "", set_at, ends))
+    assert [line["for_s"] for line in logs] == [3_600.1]

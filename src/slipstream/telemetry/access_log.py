@@ -77,6 +77,11 @@ def milliseconds(seconds: float | None) -> float | None:
     return None if seconds is None else int(seconds * 1e6 + 0.5) / 1e3
 
 
+def _rounded(tau: float | None) -> float | None:
+    """To four digits after the point, so that the text is short."""
+    return None if tau is None else int(tau * 1e4 + 0.5) / 1e4
+
+
 def _line(history: History, received: datetime) -> AccessLine:
     """The values by position: keywords would cost as much as everything else."""
     shape = history.shape
@@ -84,7 +89,7 @@ def _line(history: History, received: datetime) -> AccessLine:
     model = category = traffic_class = streamed = node = pool = reason = None
     ending = prompt_tokens = output_tokens = drafted = accepted = tau = ttft_s = tpot_s = None
     if shape is not None:
-        model, category = shape.model[:MODEL_CHARACTERS], shape.category
+        model, category = shape.model[:MODEL_CHARACTERS] or None, shape.category
         traffic_class, streamed = shape.traffic_class, shape.streamed
     if attempts:
         placement = attempts[-1].placement
@@ -99,7 +104,7 @@ def _line(history: History, received: datetime) -> AccessLine:
             if sample is not None:
                 drafted, accepted = sample.drafted, sample.accepted
                 if sample.verify_steps is not None:
-                    tau = mean_acceptance_length_from_counts(accepted, sample.verify_steps)
+                    tau = _rounded(mean_acceptance_length_from_counts(accepted, sample.verify_steps))
     return AccessLine(
         received,
         history.request_id,

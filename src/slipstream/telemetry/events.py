@@ -15,7 +15,7 @@ _log = structlog.get_logger()
 
 def log_override(change: Change, override: Override) -> None:
     """An operator's override was set, replaced, cleared or expired. A key is named by its id."""
-    lasts = None if override.expires_at is None else override.expires_at - override.set_at
+    lasts = None if override.expires_at is None else round(override.expires_at - override.set_at, 3)
     _log.info(
         f"override.{change}",
         kind=override.kind,
