@@ -69,7 +69,7 @@ class Books:
         for node in self.nodes:
             if node.name not in avoid:
                 decision = Decision(node.name, node.pool, Reason.NO_SPECULATOR, 0, 0.5, now)
-                placement = Placement(request_id, shape, decision, NodeState(node, now), len(avoid) + 1, queued_s)
+                placement = Placement(request_id, shape, decision, NodeState(node, now), len(avoid) + 1, (), queued_s)
                 self.open.append(placement)
                 self.placed.append(placement)
                 return placement

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -90,16 +92,14 @@ def test_it_is_given_one_more_as_it_takes_as_much_for_long_enough() -> None:
 
 def test_more_than_its_configured_limit_is_never_learned() -> None:
     dispatcher = dispatcher_of(fleet_of(standard("a", limit=2)))
-    taught(dispatcher, slots=2, sent=2)
-    settle(dispatcher, state_placement(dispatcher), REFUSED, 1.1)
-    for n in range(10):
-        state_of(dispatcher).learned.limit = 2 + n
-        polled(dispatcher, 10.0 + n, running=2)
-        assert state_of(dispatcher).limit == 2
-
-
-def state_placement(dispatcher: Dispatcher) -> Placement:
-    return next(iter(dispatcher.placements()))
+    (running,) = taught(dispatcher, slots=1, sent=2)
+    assert state_of(dispatcher).limit == 1
+    for now in range(10, 20):
+        polled(dispatcher, now, running=1)
+        settle(dispatcher, running, WORKED, now)
+        running = place(dispatcher, now)
+        dispatcher.took(running, now)
+    assert state_of(dispatcher).limit == 2
 
 
 def test_a_retry_after_is_kept_to_though_the_node_reports_and_no_longer_than_half_a_minute() -> None:
@@ -126,7 +126,8 @@ def test_a_request_that_ends_shows_room_before_a_retry_after_is_over() -> None:
 
 def test_a_node_that_refuses_with_nothing_to_do_is_asked_less_and_less_and_one_answer_ends_that() -> None:
     dispatcher = one_node()
-    tries, now = [], 1.0
+    tries: list[float] = []
+    now = 1.0
     while now < 16.0:
         polled(dispatcher, now)
         try:
@@ -139,7 +140,7 @@ def test_a_node_that_refuses_with_nothing_to_do_is_asked_less_and_less_and_one_a
             tries.append(now)
         now += 0.05
     assert len(tries) <= 9
-    assert max(later - earlier for earlier, later in zip(tries, tries[1:], strict=False)) < 5.2
+    assert max(later - earlier for earlier, later in pairwise(tries)) < 5.2
     polled(dispatcher, 30.0)
     dispatcher.took(place(dispatcher, 30.0), 30.1)
     for _ in range(20):

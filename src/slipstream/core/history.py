@@ -33,8 +33,8 @@ class History:
     read. ``key_id`` names the API key, never is it; ``None`` without keys. ``received_at`` and ``ended_at`` are seconds
     on the gateway's monotonic clock. ``shape`` is ``None`` when the request concerned no node, or was turned down
     before it was read. ``attempts`` is empty when no node was found. ``status`` is what the client was answered,
-    ``None`` when it left before. ``error`` is the code of the gateway's own error, ``None`` without one. ``queued_s`` is
-    for how long it waited for a node, in all; ``None`` = it did not.
+    ``None`` when it left before. ``error`` is the code of the gateway's own error, ``None`` without one. ``queued_s``
+    is for how long it waited for a node, in all; ``None`` = it did not.
 
     A class and no tuple: every request of a gateway that writes an access log builds one, and this costs least.
     """
