@@ -4,6 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 COMPILED := build/compiled
+SPREAD := --numprocesses auto --dist worksteal
 
 MINUTES ?= 10
 PAGE ?= docs/explanation/validation.md
@@ -47,11 +48,11 @@ check: $(STAMP)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-# The build takes one processor for a minute: the checks have the other meanwhile.
+# The build takes one processor for a minute: the checks have the other meanwhile. Then the tests have all.
 test: $(STAMP)
 	$(MAKE) -j2 check $(COMPILED)/.built
-	$(BIN)/pytest --cov --cov-report=term
-	PYTHONPATH=$(COMPILED) SLIPSTREAM_EXPECT_COMPILED=1 $(BIN)/pytest tests/test_build.py tests/core tests/gateway
+	$(BIN)/pytest $(SPREAD) --cov --cov-report=term
+	PYTHONPATH=$(COMPILED) SLIPSTREAM_EXPECT_COMPILED=1 $(BIN)/pytest $(SPREAD) tests/test_build.py tests/core tests/gateway
 
 format: $(STAMP)
 	$(BIN)/ruff format .

@@ -11,6 +11,7 @@ vllm-router and smg.
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import os
 import re
@@ -26,6 +27,7 @@ from pathlib import Path
 
 UPSTREAM_PORT = 9201
 GATEWAY_PORT, ADMIN_PORT = 8080, 8081
+KEY = "sk-slipstream-0123456789abcdef0123456789abcdef"
 CHUNKS, TICK_US, STREAMS, CLIENTS = 100, 10_000, 200, 64
 BODY = {
     "model": "m",
@@ -112,7 +114,8 @@ def generate(folder: Path, port: int, *, stream: bool, clients: int, seconds: in
     """Closed-loop load by wrk."""
     script = folder / ("stream.lua" if stream else "unary.lua")
     body = json.dumps(BODY | ({"stream": True} if stream else {}))
-    script.write_text(f'wrk.method="POST"; wrk.headers["Content-Type"]="application/json"; wrk.body=[==[{body}]==]')
+    headers = f'wrk.headers["Content-Type"]="application/json"; wrk.headers["Authorization"]="Bearer {KEY}"'
+    script.write_text(f'wrk.method="POST"; {headers}; wrk.body=[==[{body}]==]')
     command = ["taskset", "-c", "1", "wrk", "-t1", f"-c{clients}", f"-d{seconds}s", "--latency", "-s", str(script)]
     url = f"http://127.0.0.1:{port}/v1/chat/completions"
     out = subprocess.run([*command, url], capture_output=True, text=True, check=True).stdout
@@ -168,11 +171,11 @@ def measure(folder: Path, target: Target) -> Row | None:
     )
 
 
-def slipstream(folder: Path, name: str, nodes: str, pools: str = "") -> Target:
-    """`slipstream serve` before the mock engine, with everything on."""
+def slipstream(folder: Path, name: str, nodes: str, pools: str = "", gateway: str = "") -> Target:
+    """`slipstream serve` before the mock engine. ``pools`` are further sections, ``gateway`` further keys of its own."""
     config = folder / f"{name}.yaml"
     config.write_text(
-        f'gateway: {{listen: "127.0.0.1:{GATEWAY_PORT}"}}\n'
+        f'gateway: {{listen: "127.0.0.1:{GATEWAY_PORT}"{gateway}}}\n'
         f'admin: {{listen: "127.0.0.1:{ADMIN_PORT}"}}\n'
         f"{pools}nodes:\n{nodes}"
     )
@@ -180,7 +183,10 @@ def slipstream(folder: Path, name: str, nodes: str, pools: str = "") -> Target:
 
 
 def ours(folder: Path) -> list[Target]:
-    """The gateway twice: before a standard node, and before a speculative node below its ceiling."""
+    """The gateway before a standard node, before a speculative node below its ceiling, and the same with keys, access
+    log and recording as well. Affinity is on in all.
+    """
+    digest = hashlib.sha256(KEY.encode()).hexdigest()
     url = f'url: "http://127.0.0.1:{UPSTREAM_PORT}", engine: vllm'
     return [
         slipstream(folder, "slipstream, standard", f"  - {{name: std-0, {url}, pool: standard}}\n"),
@@ -189,6 +195,14 @@ def ours(folder: Path) -> list[Target]:
             "slipstream, speculative",
             f"  - {{name: spec-0, {url}, pool: speculative, max_in_flight: 2000}}\n",
             "pools: {speculative: {ceiling: 1000, short_output_tokens: 0}}\n",
+        ),
+        slipstream(
+            folder,
+            "slipstream, all on",
+            f"  - {{name: spec-0, {url}, pool: speculative, max_in_flight: 2000}}\n",
+            "pools: {speculative: {ceiling: 1000, short_output_tokens: 0}}\n"
+            f"log: {{access: '{folder}/access.log'}}\nrecord: {{file: '{folder}/decisions.jsonl'}}\n",
+            f", keys: [{{id: team-a, hash: 'sha256:{digest}', max_in_flight: 10000, requests_per_minute: 100000000}}]",
         ),
     ]
 
