@@ -172,7 +172,7 @@ def measure(folder: Path, target: Target) -> Row | None:
 
 
 def slipstream(folder: Path, name: str, nodes: str, pools: str = "", gateway: str = "") -> Target:
-    """`slipstream serve` before the mock engine. ``pools`` are further sections, ``gateway`` further keys of its own."""
+    """`slipstream serve` before the mock engine. ``pools`` are further sections, ``gateway`` further keys of it."""
     config = folder / f"{name}.yaml"
     config.write_text(
         f'gateway: {{listen: "127.0.0.1:{GATEWAY_PORT}"{gateway}}}\n'
@@ -202,7 +202,7 @@ def ours(folder: Path) -> list[Target]:
             f"  - {{name: spec-0, {url}, pool: speculative, max_in_flight: 2000}}\n",
             "pools: {speculative: {ceiling: 1000, short_output_tokens: 0}}\n"
             f"log: {{access: '{folder}/access.log'}}\nrecord: {{file: '{folder}/decisions.jsonl'}}\n",
-            f", keys: [{{id: team-a, hash: 'sha256:{digest}', max_in_flight: 10000, requests_per_minute: 100000000}}]",
+            f", keys: [{{id: team-a, hash: 'sha256:{digest}', max_in_flight: 10000}}]",
         ),
     ]
 
