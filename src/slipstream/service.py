@@ -12,6 +12,8 @@ from pathlib import Path
 from time import monotonic, time  # noqa: TID251 - it is handed out from here
 from typing import Any
 
+import structlog
+
 from slipstream import __version__
 from slipstream.admin import Admin, serve_admin
 from slipstream.config import FleetConfig
@@ -55,6 +57,8 @@ from slipstream.telemetry.routing_readings import routing_readings
 from slipstream.telemetry.sinks import Sinks
 
 __all__ = ["CanNotListen", "NotReady", "Service", "build_dispatcher", "embedded_config", "running"]
+
+_log = structlog.get_logger()
 
 
 class NotReady(SlipstreamError):
@@ -190,7 +194,10 @@ class Service:
 
     async def close_gateway(self) -> None:
         """Let running requests end, for as long as the configuration in use gives them."""
-        await self.gateway.close(self.config.gateway.grace_s)
+        grace_s = self.config.gateway.grace_s
+        broken_off = await self.gateway.close(grace_s)
+        if broken_off:
+            _log.warning("gateway.grace_over", broken_off=broken_off, grace_s=grace_s)
 
     def _ports(self, settings: Settings) -> Ports:
         self._keys = KeyRing(settings.keys, self._keys) if settings.keys else None

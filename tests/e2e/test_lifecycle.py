@@ -133,17 +133,18 @@ async def test_a_config_map_is_taken_in_when_kubernetes_swaps_it(tmp_path: Path)
             assert "routing.holdback 0.0 → 0.5" in await served.error_with("config.reloaded")
 
 
-async def test_what_does_not_end_within_the_grace_is_cut_and_the_exit_is_still_0(tmp_path: Path) -> None:
+async def test_what_does_not_end_within_the_grace_is_told_so_and_the_exit_is_still_0(tmp_path: Path) -> None:
     async with vllm_like() as node:
         path = tmp_path / "fleet.yaml"
         path.write_text(config(node.url, gateway='{listen: "127.0.0.1:0", grace_s: 0.1}'))
         async with serve(path) as served:
             asking = await held_request(served, node)
             served.process.send_signal(signal.SIGTERM)
-            with pytest.raises(aiohttp.ClientError):
-                await asking
+            assert await asking == 503
             status, errors = await result(served.process)
             assert (status, "Traceback" in errors) == (0, False), errors
+            assert "gateway.grace_over" in errors
+            assert "broken_off=1" in errors
 
 
 async def test_a_second_signal_ends_it_at_once_and_a_reload_comes_too_late(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import json
 
 from gateway_rig import Client, Rig, eventually, rig
 from scripted_node import answer, scripted_node, stall
+from slipstream.core.outcome import Ending
 from slipstream.gateway.limits import Limits
 
 BODY = json.dumps({"model": "m"}).encode()
@@ -95,3 +96,52 @@ async def test_what_is_open_to_a_node_that_has_left_is_closed() -> None:
         await eventually(lambda: node.open_connections == 0)
         client.post()
         assert (await client.response()).status == 200
+
+
+async def test_at_the_end_of_the_grace_who_has_no_answer_gets_503_and_the_engine_is_not_let_run() -> None:
+    async with scripted_node(stall()) as node, rig(node.url) as gateway, Client.to(gateway) as client:
+        client.post()
+        await eventually(lambda: len(node.calls) == 1)
+        closing = asyncio.create_task(gateway.gateway.close(0.05))
+        response = await client.response()
+        assert (response.status, response.error["code"]) == (503, "nothing_usable")
+        assert "closing" in response.error["message"]
+        assert await client.closed()
+        assert await closing == 1
+        assert [outcome.ending for outcome in gateway.books.outcomes] == [Ending.STOPPED]
+        await eventually(lambda: node.open_connections == 0)
+
+
+async def test_at_the_end_of_the_grace_a_stream_is_told_before_it_is_cut() -> None:
+    beginning = b'data: {"choices": [{"delta": {"content": "Ye"}}]}\n\n'
+    head = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
+    async with (
+        scripted_node(stall(head + b"%x\r\n%b\r\n" % (len(beginning), beginning))) as node,
+        rig(node.url) as gateway,
+        Client.to(gateway) as client,
+    ):
+        client.post(stream=True)
+        await eventually(lambda: len(node.calls) == 1)
+        closing = asyncio.create_task(gateway.gateway.close(0.2))
+        body = (await client.response()).body
+        assert body.startswith(beginning)
+        event = json.loads(body[len(beginning) :].removeprefix(b"data: "))
+        assert "closing" in event["error"]["message"]
+        assert b"[DONE]" not in body
+        assert await client.closed()
+        assert await closing == 1
+        assert [outcome.ending for outcome in gateway.books.outcomes] == [Ending.STOPPED]
+        (history,) = gateway.books.histories
+        assert (history.status, history.error) == (200, "nothing_usable")
+
+
+async def test_a_client_that_reads_nothing_does_not_hold_up_the_end() -> None:
+    line = b'data: {"choices": [{"delta": {"content": "%b"}}]}\n\n' % (b"x" * 60_000)
+    head = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
+    many = b"".join([b"%x\r\n%b\r\n" % (len(line), line)] * 300)
+    async with scripted_node(stall(head + many)) as node, rig(node.url) as gateway, Client.to(gateway) as client:
+        client.stop_reading()
+        client.post(stream=True)
+        await eventually(lambda: len(node.calls) == 1)
+        assert await gateway.gateway.close(0.2) == 1
+        assert gateway.gateway.open_connections == 0

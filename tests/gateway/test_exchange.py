@@ -952,7 +952,7 @@ async def test_closing_aborts_what_does_not_end_in_time() -> None:
         await client.response(head_only=True)
         await gateway.gateway.close(0.05)
         await asyncio.wait_for(node.calls[0].gone.wait(), 5)
-        assert gateway.books.outcomes[0].ending is Ending.CLIENT_GONE
+        assert gateway.books.outcomes[0].ending is Ending.STOPPED
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,7 @@ from slipstream.core.responses import ResponseOwners
 
 __all__ = ["DECISIONS_REMEMBERED", "Dispatcher", "Placement", "Refusal"]
 
-_HUNG_UP = (Ending.CLIENT_GONE, Ending.TIMED_OUT)
+_HUNG_UP = (Ending.CLIENT_GONE, Ending.TIMED_OUT, Ending.STOPPED)
 """Ends that an engine does not know of until it is told, and then not at once."""
 
 DECISIONS_REMEMBERED = 10_000

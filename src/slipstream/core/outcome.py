@@ -24,6 +24,8 @@ class Ending(StrEnum):
     REFUSED = "refused"
     """The node answered with another status of 400 or above, with a redirect, or with an error event in its stream."""
     TIMED_OUT = "timed_out"
+    STOPPED = "stopped"
+    """The gateway was closed, and its ``grace_s`` was over."""
     NOT_SENT = "not_sent"
     """The gateway itself could open no connection: no fault of the node."""
 

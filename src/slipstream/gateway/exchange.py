@@ -10,6 +10,7 @@ from typing import Final
 from slipstream.core.dispatch import Placement
 from slipstream.core.errors import (
     AllFull,
+    NothingUsable,
     OutOfDescriptors,
     PlacementError,
     SlipstreamError,
@@ -434,6 +435,11 @@ class Exchange:
         finally:
             if self._request.account is not None:
                 self._request.account.close(relay.status_sent)
+
+    def stopped(self) -> None:
+        self._drop_upstream()
+        self._request.keep_alive = False
+        self._break_off(Ending.STOPPED, NothingUsable("The gateway is closing; the answer was not complete."))
 
     def client_blocked(self) -> None:
         if self._connection is not None:

@@ -35,10 +35,12 @@ __all__ = ["Gateway"]
 OFF_LOOP_BODY_BYTES: Final = 256 * 1024
 """Longer bodies are read in a thread, so that other clients' chunks don't wait for them."""
 
-_SWEEP_S: Final = 0.25
+_SWEEP_S: Final = 0.1
 _TURNED_AWAY_AT_ONCE: Final = 64
 """So many connections over the limit get an answer that says so; each is kept for up to two seconds to be read."""
 _BACKLOG: Final = 4096
+_LAST_WORDS_S: Final = 1.0
+"""At the end of the grace, so long those who read slowly have for what is left to say."""
 
 
 class Gateway(Handler):
@@ -90,10 +92,13 @@ class Gateway(Handler):
         address = self._server.sockets[0].getsockname()
         return address[0], address[1]
 
-    async def close(self, grace_s: float = 30.0) -> None:
-        """Stop accepting, let running exchanges end for up to ``grace_s`` seconds, then abort the rest."""
+    async def close(self, grace_s: float = 30.0) -> int:
+        """Stop accepting, let running exchanges end for up to ``grace_s`` seconds, then break off the rest and tell
+        their clients. Returns how many those were.
+        """
         if self._server is None:
-            return
+            return 0
+        broken_off = 0
         self._server.close()
         self._emptied = asyncio.Event()
         for connection in tuple(self._connections):
@@ -103,14 +108,25 @@ class Gateway(Handler):
             try:
                 await asyncio.wait_for(self._emptied.wait(), grace_s)
             except TimeoutError:
-                for connection in tuple(self._connections):
-                    connection.abort()
-                await self._emptied.wait()
+                broken_off = sum([connection.stop() for connection in tuple(self._connections)])
+                await self._let_go()
         if self._sweeper is not None:
             self._sweeper.cancel()
         self._upstreams.close()
         await self._server.wait_closed()
         self._server = None
+        return broken_off
+
+    async def _let_go(self) -> None:
+        """Let those who were broken off read why, for a moment."""
+        assert self._emptied is not None
+        if self._connections:
+            try:
+                await asyncio.wait_for(self._emptied.wait(), _LAST_WORDS_S)
+            except TimeoutError:
+                for connection in tuple(self._connections):
+                    connection.abort()
+                await self._emptied.wait()
 
     @property
     def open_connections(self) -> int:

@@ -113,6 +113,9 @@ class Work(Protocol):
 
     def expire(self, now: float) -> None: ...
 
+    def stopped(self) -> None:
+        """There is no time left: say so to the client, in whatever way is left."""
+
 
 class Handler(ABC):
     """Who answers. Each call leads, now or later, to exactly one ``finish`` of the connection."""
@@ -252,6 +255,15 @@ class ClientConnection:
         self._retired = True
         if not self._busy and not self._begun:
             self.close()
+
+    def stop(self) -> bool:
+        """Close now; whether a request was being answered, which its client is told."""
+        work = self.work
+        if work is None:
+            self.close()
+            return False
+        work.stopped()
+        return True
 
     def abort(self) -> None:
         """Drop the connection at once."""
