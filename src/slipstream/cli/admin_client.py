@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.client import HTTPException
@@ -39,7 +40,11 @@ _DIRECT = build_opener(ProxyHandler({}))
 
 
 class AdminUnreachable(SlipstreamError):
-    """The admin API did not answer, or not as one."""
+    """The admin API did not answer, or not as one. ``silent``: nothing answered at all, as while it starts again."""
+
+    def __init__(self, sentence: str, *, silent: bool = False) -> None:
+        super().__init__(sentence)
+        self.silent = silent
 
 
 def fetch(
@@ -71,8 +76,14 @@ def fetch(
             raise AdminUnreachable(_sentence_of(error)) from error
         except OSError as error:
             reason = getattr(error, "reason", error)
+            if isinstance(reason, ssl.SSLCertVerificationError):
+                raise AdminUnreachable(
+                    f"the certificate that {url} shows is not trusted here ({reason.verify_message}): the variable "
+                    "SSL_CERT_FILE can name the file of the authority that signed it"
+                ) from error
             raise AdminUnreachable(
-                f"no admin API answers at {url} ({reason}): is `slipstream serve` or `slipstream up` running?"
+                f"no admin API answers at {url} ({reason}): is `slipstream serve` or `slipstream up` running?",
+                silent=True,
             ) from error
         if not isinstance(answer, dict):
             raise TypeError("no object")

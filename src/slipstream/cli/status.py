@@ -92,16 +92,36 @@ def _fleet(url: str, token_file: Path | None) -> dict[str, Any]:
 def _watch(
     ask: Callable[[], dict[str, Any]], report: Callable[[dict[str, Any]], RenderableType], as_json: bool
 ) -> None:
+    """Until interrupted. That there is a gateway is for the first answer to show; later, one may be restarting."""
     console = Console()
-    if as_json or not console.is_terminal:
-        while True:
-            answer = ask()
+    if console.is_terminal and not as_json:
+        with Live(report(ask()), console=console, auto_refresh=False) as live:
+            while True:
+                time.sleep(WATCH_INTERVAL_S)
+                found = _answer_or_silence(ask)
+                live.update(Text(found, "bold red") if isinstance(found, str) else report(found), refresh=True)
+    answer: dict[str, Any] | str = ask()
+    said = False
+    while True:
+        if isinstance(answer, str):
+            if not said:
+                typer.echo(answer, err=True)
+            said = True
+        else:
+            said = False
             if as_json:
                 print(json.dumps(answer), flush=True)
             else:
                 console.print(report(answer))
-            time.sleep(WATCH_INTERVAL_S)
-    with Live(report(ask()), console=console, auto_refresh=False) as live:
-        while True:
-            time.sleep(WATCH_INTERVAL_S)
-            live.update(report(ask()), refresh=True)
+        time.sleep(WATCH_INTERVAL_S)
+        answer = _answer_or_silence(ask)
+
+
+def _answer_or_silence(ask: Callable[[], dict[str, Any]]) -> dict[str, Any] | str:
+    """The answer, or a sentence where nothing answers for now."""
+    try:
+        return ask()
+    except AdminUnreachable as error:
+        if not error.silent:
+            raise
+        return f"{error} Watching on until it answers."
