@@ -22,7 +22,15 @@ from fleets import dispatcher_of, fleet_of, report, shape, speculative, standard
 from slipstream.admin import Admin, serve_admin
 from slipstream.cli.explain import attempt_report, explain
 from slipstream.cli.status import status
-from slipstream.cli.tables import bucket_name, candidate_table, node_table, number, occupancy_table, share
+from slipstream.cli.tables import (
+    bucket_name,
+    candidate_table,
+    category_table,
+    node_table,
+    number,
+    occupancy_table,
+    share,
+)
 from slipstream.core.acceptance import SpeculationSample
 from slipstream.core.dispatch import Dispatcher
 from slipstream.core.errors import AllFull, EngineUnreachable, UnknownModel
@@ -90,6 +98,36 @@ async def test_status_shows_nodes_and_categories_within_80_columns(rig: Rig) -> 
     assert len(tail) >= 8
     assert "tok/step" in output
     assert re.search(r"^code +0\.\d\d +3\.40 +3\.40 +300 +180 ", output, re.MULTILINE)
+
+
+def test_a_long_category_is_shortened_and_takes_no_column_away() -> None:
+    def row(name: str) -> dict[str, Any]:
+        requests = {"by_pool": {"speculative": 3, "standard": 9}, "by_reason": {"speculative": 3, "below_floor": 9}}
+        figures = {"alpha": 0.61, "tau": 2.31, "tokens_per_step": 2.31, "drafted": 400, "accepted": 131}
+        return {"name": name, **figures, "evidence_requests": 12, "requests": requests}
+
+    def shown(*names: str) -> str:
+        console = Console(width=80)
+        with console.capture() as capture:
+            console.print(category_table(row(name) for name in names))
+        return capture.get()
+
+    long = "answers-that-quote-the-handbook-of-the-machine-" + "x" * 14
+    output = shown("summarization", long)
+    assert "left out" not in output
+    assert max(map(len, output.splitlines())) <= 80
+    assert "summarization " in output
+    assert "…" in output
+    assert "below_floor:9" in output
+
+
+async def test_a_speculative_node_without_speculator_is_not_said_to_be_ready(rig: Rig) -> None:
+    rig.dispatcher.report("spec-0", 0.4, 0.45, report(speculating=False))
+    _, output, _ = await run("status", "--url", rig.url)
+    (row,) = (line.split() for line in output.splitlines() if line.startswith("spec-0"))
+    assert row[:5] == ["spec-0", "spec", "no_speculator", "0/8", "0"]
+    rig.dispatcher.report("spec-0", 0.46, 0.47, report())
+    assert "no_speculator" not in (await run("status", "--url", rig.url))[1]
 
 
 async def test_status_says_what_is_wrong_with_a_node_and_that_nothing_came_yet(rig: Rig) -> None:

@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
-from rich.markup import escape
 from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
@@ -25,7 +24,15 @@ __all__ = [
 
 SHORTEST_NAME = 7
 """Characters of a node's name that are left of it in any case."""
-_STATE_STYLES = {"ready": "green", "saturated": "yellow", "full": "yellow", "draining": "yellow"}
+SHORTEST_CATEGORY = 16
+"""Of a category's: all of those that come configured."""
+_STATE_STYLES = {
+    "ready": "green",
+    "saturated": "yellow",
+    "full": "yellow",
+    "draining": "yellow",
+    "no_speculator": "yellow",
+}
 _POOLS = {"speculative": "spec", "standard": "std"}
 
 
@@ -45,12 +52,13 @@ def share(value: float | None) -> str:
 
 
 class _Name:
-    """A node's name on one line, shortened in the middle where it does not fit: fleets number their nodes at the end,
-    and say at the start what they are.
+    """A node's or category's name on one line, shortened in the middle where it does not fit, to ``shortest`` at least:
+    fleets number their nodes at the end, and say at the start what they are.
     """
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, shortest: int = SHORTEST_NAME) -> None:
         self._name = name
+        self._shortest = shortest
 
     def __rich_console__(self, _console: Console, options: ConsoleOptions) -> RenderResult:
         name, width = self._name, options.max_width
@@ -60,7 +68,7 @@ class _Name:
         yield Text(name, no_wrap=True, overflow="crop")
 
     def __rich_measure__(self, _console: Console, options: ConsoleOptions) -> Measurement:
-        return Measurement(min(SHORTEST_NAME, len(self._name)), len(self._name)).with_maximum(options.max_width)
+        return Measurement(min(self._shortest, len(self._name)), len(self._name)).with_maximum(options.max_width)
 
 
 class Column(NamedTuple):
@@ -176,7 +184,7 @@ def category_table(categories: Iterable[dict[str, Any]]) -> FittingTable:
     """One row a category that has had requests or evidence."""
     table = FittingTable(
         "Categories",
-        Column("category", 0),
+        Column("category", 0, gives=True),
         Column("alpha", 1, right=True),
         Column("tau", 5, right=True),
         Column("tok/step", 6, right=True),
@@ -191,7 +199,7 @@ def category_table(categories: Iterable[dict[str, Any]]) -> FittingTable:
         if not requests["by_pool"] and not category["evidence_requests"]:
             continue
         table.add_row(
-            escape(category["name"]),
+            _Name(category["name"], SHORTEST_CATEGORY),
             number(category["alpha"], 2),
             number(category["tau"], 2),
             number(category["tokens_per_step"], 2),

@@ -233,7 +233,7 @@ class NodeState(Indexed):
     @property
     def state(self) -> str:
         """One word for tables: the first that applies of ``unhealthy``, ``ejected``, ``draining``, ``stale``, ``full``,
-        ``saturated``, ``ready``.
+        ``saturated``, ``no_speculator`` (in the speculative pool), ``ready``.
         """
         if not self.healthy:
             return "unhealthy"
@@ -245,7 +245,9 @@ class NodeState(Indexed):
             return "stale"
         if self.refusing or self.occupancy >= self.limit:
             return "full"
-        return "saturated" if self.saturated else "ready"
+        if self.saturated:
+            return "saturated"
+        return "no_speculator" if self.pool is Pool.SPECULATIVE and self.speculator is None else "ready"
 
     def facts(self) -> NodeFacts:
         """The state a decision depends on, frozen."""
