@@ -65,13 +65,19 @@ async def test_it_says_where_it_is() -> None:
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
+        (["--dialect", "trtllm"], "there is no dialect 'trtllm'; known are vllm, llamacpp, sglang"),
         (["--dialect", "tgi"], "there is no dialect 'tgi'; known are vllm, llamacpp, sglang"),
         (["--speculator", "eagle"], "a speculator is none, ngram or draft, not 'eagle'"),
         (["--alpha", "high"], "--alpha: 'high' is no acceptance: write 0.6, or code=0.85,chat=0.4"),
         (["--queue-status", "500"], "a full queue answers 429 or 503, not 500"),
-        (["--host", "203.0.113.1"], "can not listen on 203.0.113.1:8000: Cannot assign requested address"),
     ],
 )
-def test_what_can_not_be_is_one_sentence(arguments: list[str], sentence: str) -> None:
+def test_what_can_not_be_is_one_sentence_and_status_2(arguments: list[str], sentence: str) -> None:
     result = CliRunner().invoke(application("emulate"), ["emulate", *arguments])
+    assert (result.exit_code, result.output.strip()) == (2, sentence)
+
+
+def test_an_address_that_can_not_be_had_is_one_sentence_and_status_1() -> None:
+    result = CliRunner().invoke(application("emulate"), ["emulate", "--host", "203.0.113.1"])
+    sentence = "can not listen on 203.0.113.1:8000: Cannot assign requested address"
     assert (result.exit_code, result.output.strip()) == (1, sentence)

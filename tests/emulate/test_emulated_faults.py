@@ -169,6 +169,17 @@ async def test_any_status_for_the_next_requests(body: object, sent: bytes, conte
         assert (await state(node))["refused"] == 2
 
 
+async def test_a_status_with_a_content_type_of_its_own_has_no_other() -> None:
+    async with emulated("vllm", draft()) as node:
+        await fault(node, "status", status=502, body="<html>", headers={"Content-Type": "text/html"})
+        raw = await Raw.to(node)
+        raw.post(headers="connection: close\r\n")
+        received = await raw.until_closed()
+        raw.writer.close()
+        assert received.lower().count(b"content-type:") == 1
+        assert b"content-type: text/html\r\n" in received
+
+
 async def test_a_status_for_a_page() -> None:
     async with emulated("vllm", draft()) as node, aiohttp.ClientSession() as session:
         await fault(node, "status", status=500, path="/metrics")

@@ -10,7 +10,7 @@ import uvloop
 
 from slipstream.cli.stopping import stop_signals
 from slipstream.core.node import SpeculatorKind
-from slipstream.emulate import CanNotEmulate, NodeSettings, emulated
+from slipstream.emulate import CanNotEmulate, CanNotListen, NodeSettings, emulated
 from slipstream.emulate.alphas import Alphas, parse_alphas
 
 __all__ = ["emulate"]
@@ -66,9 +66,9 @@ def emulate(
             seed=seed,
         )
         uvloop.run(_serve(dialect, settings, host, port, as_json=as_json))
-    except CanNotEmulate as error:
+    except (CanNotEmulate, CanNotListen) as error:
         typer.echo(error, err=True)
-        raise typer.Exit(1) from None
+        raise typer.Exit(1 if isinstance(error, CanNotListen) else 2) from None
 
 
 async def _serve(dialect: str, settings: NodeSettings, host: str, port: int, *, as_json: bool) -> None:

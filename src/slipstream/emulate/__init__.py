@@ -1,6 +1,6 @@
 """A node that answers like an engine and fails on command, for those who build what stands in front of engines."""
 
 from slipstream.emulate.node import EmulatedNode, emulated
-from slipstream.emulate.settings import CanNotEmulate, NodeSettings
+from slipstream.emulate.settings import CanNotEmulate, CanNotListen, NodeSettings
 
-__all__ = ["CanNotEmulate", "EmulatedNode", "NodeSettings", "emulated"]
+__all__ = ["CanNotEmulate", "CanNotListen", "EmulatedNode", "NodeSettings", "emulated"]

@@ -37,7 +37,7 @@ from slipstream.emulate.pacing import Job, Pacing, constant_pacing
 from slipstream.emulate.record import Record, Seen
 from slipstream.emulate.reply import Replies
 from slipstream.emulate.request import CHAT, COMPLETIONS, Completion, Problem, ProblemKind, read_completion
-from slipstream.emulate.settings import CanNotEmulate, NodeSettings
+from slipstream.emulate.settings import CanNotEmulate, CanNotListen, NodeSettings
 
 __all__ = ["EmulatedNode", "emulated"]
 
@@ -87,7 +87,7 @@ class EmulatedNode:
         return f"http://{host}:{self._port}"
 
     async def listen(self, host: str = "127.0.0.1", port: int = 0) -> None:
-        """Begin to serve; port 0 = any free one. Raises `CanNotEmulate` when the address can not be bound."""
+        """Begin to serve; port 0 = any free one. Raises `CanNotListen` when the address can not be bound."""
         try:
             self._server = await self._loop.create_server(
                 lambda: Connection(self, self._loop), host, port, backlog=BACKLOG
@@ -95,7 +95,7 @@ class EmulatedNode:
         except OSError as error:
             # The text of event loops wraps the system's own, which says what a person has to know.
             reason = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror
-            raise CanNotEmulate(f"can not listen on {host}:{port}: {reason}") from None
+            raise CanNotListen(f"can not listen on {host}:{port}: {reason}") from None
         self._host, self._port = self._server.sockets[0].getsockname()[:2]
 
     async def close(self) -> None:
@@ -289,7 +289,7 @@ class EmulatedNode:
         while True:
             try:
                 await self.listen(self._host, self._port)
-            except CanNotEmulate:
+            except CanNotListen:
                 await asyncio.sleep(RETRY_S)  # somebody else has the port now
             else:
                 self._return = None

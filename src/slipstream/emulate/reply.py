@@ -51,8 +51,14 @@ class Replies:
         """Answer as the fault says."""
         as_it_is = isinstance(fault.body, str)
         body = fault.body.encode() if as_it_is else msgspec.json.encode(fault.body)
-        headers = "".join(f"{name}: {value}\r\n" for name, value in fault.headers.items())
-        self.reply(connection, request, fault.status, "text/plain" if as_it_is else JSON, body, headers)
+        content_type = "text/plain" if as_it_is else JSON
+        headers = ""
+        for name, value in fault.headers.items():
+            if name.lower() == "content-type":
+                content_type = value
+            else:
+                headers += f"{name}: {value}\r\n"
+        self.reply(connection, request, fault.status, content_type, body, headers)
 
     def _head(self, status: int, lines: bytes, *, keep_alive: bool) -> bytes:
         dialect = self._dialect

@@ -9,7 +9,7 @@ from slipstream.core.errors import SlipstreamError
 from slipstream.core.node import SpeculatorKind
 from slipstream.emulate.alphas import Alphas
 
-__all__ = ["CONTEXT_TOKENS", "REQUEST_STATISTICS", "CanNotEmulate", "NodeSettings"]
+__all__ = ["CONTEXT_TOKENS", "REQUEST_STATISTICS", "CanNotEmulate", "CanNotListen", "NodeSettings"]
 
 CONTEXT_TOKENS = 8192
 """The longest sequence the node says it takes, and what KV use is measured by."""
@@ -19,7 +19,11 @@ REQUEST_STATISTICS = ("none", "summary", "detailed")
 
 
 class CanNotEmulate(SlipstreamError):
-    """The node is described in a way that can not be, or its address can not be bound."""
+    """The node is described in a way that can not be."""
+
+
+class CanNotListen(SlipstreamError):
+    """The node's address can not be bound."""
 
 
 @dataclass(frozen=True, slots=True)
