@@ -26,9 +26,26 @@ def _keys(prefix: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterat
             yield from _keys(f"{key}.", was, is_now)
         elif isinstance(was, list | dict) or isinstance(is_now, list | dict):
             if was != is_now:
-                yield f"{key} changed"
+                yield from _entries(key, was or [], is_now or [])
         elif was != is_now:
             yield f"{key} {_shown(was)} → {_shown(is_now)}"
+
+
+def _entries(key: str, old: Any, new: Any) -> Iterator[str]:
+    """What differs between two lists: by the entries' ids, where they have them. Entries may hold secrets."""
+    if not all(isinstance(one, dict) and "id" in one for one in (*old, *new)):
+        yield f"{key} changed"
+        return
+    was, is_now = ({entry["id"]: entry for entry in entries} for entries in (old, new))
+    moved = [name for name in is_now if name in was] != [name for name in was if name in is_now]
+    for name, entry in is_now.items():
+        if name not in was:
+            yield f"{key} {name} added"
+        elif entry != was[name]:
+            yield f"{key} {name} changed"
+    yield from (f"{key} {name} removed" for name in was if name not in is_now)
+    if moved:
+        yield f"{key} in another order"
 
 
 def _nodes(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[str]:
