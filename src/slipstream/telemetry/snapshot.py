@@ -89,7 +89,8 @@ class Snapshot(Collector):
         yield from _measured("slipstream_node_", NODE_MEASURES, nodes, ("node", "pool"))
         categories = [((category.name,), category) for category in self.categories]
         yield from _measured("slipstream_category_", CATEGORY_MEASURES, categories, ("category",))
-        yield _gauge("slipstream_fleet_blind", "Whether every node is stale at once, none unreadable (1): our own fault.", self.blind)
+        blind = "Whether every node is stale at once, none unreadable (1): our own fault."
+        yield _gauge("slipstream_fleet_blind", blind, self.blind)
         yield _gauge("slipstream_event_loop_lag_seconds", "How late the event loop runs.", self.loop_lag_s)
         for metric, samples in self.readings:
             yield _read(metric, samples)
