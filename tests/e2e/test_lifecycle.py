@@ -147,7 +147,10 @@ async def test_what_does_not_end_within_the_grace_is_told_so_and_the_exit_is_sti
             assert "broken_off=1" in errors
 
 
-async def test_a_second_signal_ends_it_at_once_and_a_reload_comes_too_late(tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+async def test_a_second_signal_ends_it_at_once_and_a_reload_comes_too_late(
+    number: signal.Signals, tmp_path: Path
+) -> None:
     async with vllm_like() as node:
         path = tmp_path / "fleet.yaml"
         path.write_text(config(node.url))
@@ -160,9 +163,9 @@ async def test_a_second_signal_ends_it_at_once_and_a_reload_comes_too_late(tmp_p
                 while await accepts(served.gateway):
                     await asyncio.sleep(0.02)
             assert (await served.fleet())["config"]["last"] is None
-            served.process.send_signal(signal.SIGTERM)
+            served.process.send_signal(number)
             status, errors = await result(served.process)
-            assert (status, "Traceback" in errors) == (-signal.SIGTERM, False), errors
+            assert (status, "Traceback" in errors) == (-number, False), errors
             with pytest.raises(aiohttp.ClientError):
                 await asking
 

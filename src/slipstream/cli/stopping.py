@@ -33,6 +33,7 @@ def stop_signals(reload: Callable[[], None] | None = None) -> Iterator[asyncio.E
     def stop() -> None:
         told.set()
         leave()
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # as an exception it would come up wherever the loop is just then
 
     def hang_up() -> None:
         if tied_to_terminal and (reload is None or not _has_terminal()):
