@@ -8,6 +8,7 @@ import shutil
 import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from io import BytesIO
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -121,6 +122,26 @@ async def streamed_in_part(fleet: Live, proxy: str) -> None:
         (decision,) = (await fleet.admin("/decisions"))["decisions"]
         assert decision["request_id"] == response.headers["x-request-id"]
         response.close()
+
+
+async def test_nginx_leaves_a_body_that_is_too_large_to_the_gateway_and_keeps_none_on_disk(tmp_path: Path) -> None:
+    if shutil.which("nginx") is None:
+        pytest.skip("nginx is not installed")
+    async with scripted_node(VllmLike()) as scripted, live(fleet_before(scripted.url)) as fleet:
+        port = free_port()
+        async with started(nginx(fleet.service.gateway_url, port, tmp_path), port) as proxy:
+            address = f"{proxy}/v1/chat/completions"
+            async with (
+                asyncio.timeout(20),
+                fleet.session.post(address, data=BytesIO(bytes(32 * 1024 * 1024 + 1))) as response,
+            ):
+                assert response.status == 413
+                assert (await response.json())["error"]["code"] == "body_too_large"
+            message = [{"role": "user", "content": "x" * 4_000_000}]
+            body = BytesIO(json.dumps({"model": MODEL, "messages": message, "max_tokens": 3}).encode())
+            async with asyncio.timeout(20), fleet.session.post(address, data=body) as response:
+                assert response.status == 200
+    assert "a client request body is buffered to a temporary file" not in (tmp_path / "error.log").read_text()
 
 
 @pytest.mark.parametrize("words_of", [nginx, envoy])
