@@ -336,6 +336,12 @@ async def test_what_is_no_fault_is_said_so(body: str, complaint: str) -> None:
         assert (await state(node))["faults"] == []
 
 
+@pytest.mark.parametrize("path", ["/v1/messages", "/v1/responses", "/v1/embeddings"])
+async def test_other_paths_of_the_engines_are_not_emulated(path: str) -> None:
+    async with emulated("vllm") as node:
+        assert (await ask(node, path)).status == 404
+
+
 async def test_the_state_tells_what_was_seen() -> None:
     async with emulated("vllm", draft()) as node:
         await asyncio.gather(*(ask(node, headers={"x-request-id": f"r{number}"}) for number in range(3)))
