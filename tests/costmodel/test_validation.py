@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from slipstream.costmodel.validation.__main__ import main
-from slipstream.costmodel.validation.measurements import read_measurements
+from slipstream.costmodel.validation.held_out import GENERIC, constants, estimated, held_out
+from slipstream.costmodel.validation.measurements import SHIPPED, read_measurements
 from slipstream.costmodel.validation.report import Scores, accuracy, crossover_ratio, page
-from slipstream.costmodel.validation.scores import summary
+from slipstream.costmodel.validation.scores import summary, unfitted_steps
 
 ROOT = Path(__file__).parents[2]
 
@@ -17,6 +20,11 @@ ROOT = Path(__file__).parents[2]
 @pytest.fixture(scope="module")
 def scores() -> Scores:
     return Scores(read_measurements())
+
+
+@pytest.fixture(scope="module")
+def unseen(scores: Scores) -> Scores:
+    return Scores(held_out(scores.measurements))
 
 
 def test_most_rows_could_be_placed_and_the_others_say_why(scores: Scores) -> None:
@@ -62,12 +70,54 @@ def test_falling_below_1_is_called(scores: Scores) -> None:
     assert crossover_ratio(scores.crossings) <= 1.3
 
 
-def test_the_page_is_up_to_date(scores: Scores) -> None:
-    assert page(scores) == (ROOT / "docs" / "explanation" / "validation.md").read_text(encoding="utf-8")
+def test_sources_never_seen_are_computed_within_the_same_limits(unseen: Scores) -> None:
+    for rows, median, most in (
+        (unseen.steps, 0.12, 0.35),
+        (unseen.steps_ends, 0.035, 0.12),
+        (unseen.steps_smallest, 0.06, 0.22),
+        (unseen.speedups, 0.14, 1.0),
+    ):
+        found = summary(rows)
+        assert found[0] <= median
+        assert found[1] <= most
+    for baseline in ("persistence", "log_linear", "k_tau"):
+        assert summary(unseen.speedups_smallest)[0] < summary(unseen.speedups_smallest, baseline)[0]
+    right, recall = accuracy(unseen.crossings)
+    assert right >= 0.92
+    assert recall >= 0.75
+    assert crossover_ratio(unseen.crossings) <= 1.3
+
+
+def test_what_a_source_alone_tells_is_not_known_without_it(scores: Scores, unseen: Scores) -> None:
+    known, hidden = (
+        summary([row for row in rows if row.source.startswith("splitwise")])[0] for rows in (scores.steps, unseen.steps)
+    )
+    assert hidden > 2 * known  # the only one in eager mode
+    alone = [row for row in scores.measurements.steps if row.source.startswith("InferenceX issue")]
+    replaced = held_out(replace(scores.measurements, steps=tuple(alone), speedups=()))
+    gpu = replaced.steps[0].deployment.hardware
+    assert gpu.memory_efficiency == pytest.approx(GENERIC["memory_efficiency"][0])
+    assert unfitted_steps(replaced.steps)[0].model != unfitted_steps(alone)[0].model
+
+
+def test_constants_follow_what_the_other_sources_say() -> None:
+    """One constant twice as large as shipped, by the source that is kept; the one left out says the opposite."""
+    one = next(constant for constant in constants() if constant.field == "layer_s")
+    errors = np.array([-np.log(2.0)] * 400 + [np.log(8.0)] * 400)
+    sources = np.array(["kept"] * 400 + ["left out"] * 400)
+    (value,) = estimated(errors, np.ones((800, 1)), sources, [one], without="left out")
+    assert value == pytest.approx(2.0 * one.shipped, rel=0.02)
+
+
+def test_the_page_is_up_to_date(scores: Scores, unseen: Scores) -> None:
+    assert page(scores, unseen) == (ROOT / "docs" / "explanation" / "validation.md").read_text(encoding="utf-8")
 
 
 def test_the_page_and_its_plots_are_written(tmp_path: Path) -> None:
-    main([str(tmp_path / "validation.md")])
+    for table in SHIPPED.glob("*.csv"):
+        lines = table.read_text(encoding="utf-8").splitlines(keepends=True)
+        (tmp_path / table.name).write_text("".join(lines[:300]), encoding="utf-8")
+    main([str(tmp_path / "validation.md"), str(tmp_path)])
     assert (tmp_path / "validation.md").read_text(encoding="utf-8").startswith("# How right")
     assert (tmp_path / "validation-steps.png").stat().st_size > 1000
     assert "<svg" in (tmp_path / "validation-speedups.svg").read_text(encoding="utf-8")

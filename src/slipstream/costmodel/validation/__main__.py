@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+from slipstream.costmodel.validation.held_out import held_out
 from slipstream.costmodel.validation.measurements import SHIPPED, read_measurements
 from slipstream.costmodel.validation.report import Scores, page, plots
 
@@ -12,8 +13,9 @@ from slipstream.costmodel.validation.report import Scores, page, plots
 def main(arguments: list[str]) -> None:
     """Compare the tables (default: those that ship) with the model, and write what comes out."""
     target = Path(arguments[0] if arguments else "docs/explanation/validation.md")
-    scores = Scores(read_measurements(Path(arguments[1]) if len(arguments) > 1 else SHIPPED))
-    target.write_text(page(scores), encoding="utf-8")
+    measurements = read_measurements(Path(arguments[1]) if len(arguments) > 1 else SHIPPED)
+    scores = Scores(measurements)
+    target.write_text(page(scores, Scores(held_out(measurements))), encoding="utf-8")
     plots(scores, target.parent)
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from slipstream.core.speedup import crossovers_of
 from slipstream.costmodel.acceptance import measured
@@ -26,6 +26,7 @@ __all__ = [
     "Crossing",
     "computed_speedup",
     "computed_step_ms",
+    "computed_steps_ms",
     "crossings",
     "fitted_speedups",
     "fitted_steps",
@@ -83,18 +84,24 @@ def summary(rows: Sequence[Compared], of: str = "model") -> tuple[float, float, 
 
 def computed_step_ms(row: StepRow) -> float:
     """The model's step time: a step, and others' prompts in between where the measurement had them."""
+    return float(computed_steps_ms(row, row.load))
+
+
+def computed_steps_ms(row: StepRow, loads: ArrayLike) -> Values:
+    """The same at other ``loads``: the curve that ``row`` is a point of."""
     deployment = row.deployment
+    loads = np.asarray(loads, float)
     if row.kernels:
-        return 1e3 * _kernels_s(row)
+        return 1e3 * _kernels_s(row, loads)
     context = row.prompt_tokens + row.output_tokens / 2.0
-    step = standard_step_s(deployment, row.load, context)
+    step = standard_step_s(deployment, loads, context)
     if row.prompt_tokens:
-        waiting = (row.load - 1.0) / row.output_tokens * prefill_s(deployment, row.prompt_tokens)
+        waiting = (loads - 1.0) / row.output_tokens * prefill_s(deployment, row.prompt_tokens)
         step = step + deployment.engine.interference * waiting
-    return float(1e3 * step)
+    return 1e3 * step
 
 
-def _kernels_s(row: StepRow) -> float:
+def _kernels_s(row: StepRow, loads: Values) -> Values:
     """Linear layers alone: a pass less its output head and its collectives."""
     deployment = row.deployment
     bare = replace(
@@ -103,7 +110,7 @@ def _kernels_s(row: StepRow) -> float:
         engine=replace(deployment.engine, collective_s=0.0),
         hardware=replace(deployment.hardware, link_bytes_per_s=float("inf")),
     )
-    return float(pass_s(bare, row.load, 1.0, 0.0))
+    return pass_s(bare, loads, 1.0, 0.0)
 
 
 def computed_speedup(row: SpeedupRow, tau: float) -> float:
