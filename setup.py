@@ -20,8 +20,7 @@ COMPILED = sorted(
     for path in [
         *PACKAGE.glob("core/**/*.py"),
         *(path for path in PACKAGE.glob("gateway/*.py") if path.name not in INTERPRETED),
-        PACKAGE / "telemetry/histogram.py",
-        PACKAGE / "telemetry/instruments.py",
+        *(PACKAGE / f"telemetry/{name}.py" for name in ("access_log", "histogram", "instruments", "recorder")),
     ]
 )
 

@@ -20,7 +20,7 @@ from slipstream.core.policy import ThresholdPolicy, ThresholdSettings
 from slipstream.core.request import Pool, RequestShape
 from slipstream.telemetry import FleetCollector, Instruments, render
 from slipstream.telemetry.access_log import AccessLog
-from slipstream.telemetry.recording import Recorder
+from slipstream.telemetry.recorder import Recorder
 from slipstream.telemetry.tracing import Tracer
 
 CALLS = 100_000

@@ -15,11 +15,11 @@ from slipstream.core.history import History
 from slipstream.core.outcome import Ending, Outcome
 from slipstream.core.policy import Reason
 from slipstream.core.request import Pool, RequestShape, TrafficClass
+from slipstream.telemetry.recorder import Recorder
 from slipstream.telemetry.recording import (
     FORMAT,
     RecordedRequest,
     RecordedShape,
-    Recorder,
     RecordingUnreadable,
     read_recording,
 )

@@ -1,4 +1,4 @@
-"""The access log: one JSON object a request, whoever answered it."""
+"""The access log: one JSON object a request, whoever answered it. Compiled, since every request has a line."""
 
 from __future__ import annotations
 
@@ -10,11 +10,9 @@ import msgspec
 
 from slipstream.core.acceptance import mean_acceptance_length_from_counts
 from slipstream.core.history import History
-from slipstream.core.outcome import Ending
-from slipstream.core.policy import Reason
-from slipstream.core.request import Pool, TrafficClass
+from slipstream.telemetry.access_line import AccessLine
 
-__all__ = ["AccessLine", "AccessLog", "Lines", "milliseconds"]
+__all__ = ["MODEL_CHARACTERS", "PATH_CHARACTERS", "AccessLog", "Lines", "milliseconds"]
 
 MODEL_CHARACTERS = 128
 PATH_CHARACTERS = 256
@@ -25,35 +23,6 @@ class Lines(Protocol):
     """Where lines go."""
 
     def write(self, line: bytes) -> None: ...
-
-
-class AccessLine(msgspec.Struct, gc=False, frozen=True):
-    """One line, in the order of its keys; docs/reference/access-log.md says what each means. Unknown is ``None``."""
-
-    time: datetime
-    id: str
-    key: str | None
-    method: str
-    path: str
-    status: int | None
-    error: str | None
-    model: str | None
-    category: str | None
-    traffic_class: TrafficClass | None
-    streamed: bool | None
-    node: str | None
-    pool: Pool | None
-    reason: Reason | None
-    attempts: int
-    ending: Ending | None
-    prompt_tokens: int | None
-    output_tokens: int | None
-    drafted: int | None
-    accepted: int | None
-    tau: float | None
-    ttft_ms: float | None
-    tpot_ms: float | None
-    e2e_ms: float | None
 
 
 class AccessLog:

@@ -10,7 +10,7 @@ from slipstream.core.errors import SlipstreamError
 from slipstream.core.history import History
 from slipstream.telemetry.access_log import AccessLog
 from slipstream.telemetry.line_file import LineFile
-from slipstream.telemetry.recording import Recorder
+from slipstream.telemetry.recorder import Recorder
 
 __all__ = ["LOGS", "Answered", "SinkSettings", "Sinks", "Spans", "TracingNotInstalled"]
 
