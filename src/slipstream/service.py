@@ -296,6 +296,7 @@ async def running(
             __version__,
             token=lambda: service.settings.admin_token,
             reloads=service.reloads,
+            queue_lengths=lambda: service.gateway.queue_lengths,
             key_ids=lambda: [policy.key_id for _, policy in service.settings.keys],
         )
         admin_tls = None if service.admin_certificate is None else service.admin_certificate.context

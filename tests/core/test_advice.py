@@ -259,3 +259,17 @@ def test_a_ceiling_above_what_the_engine_takes_is_not_advised() -> None:
     [found] = advise(dispatcher_of(fleet), 500.0)
     assert found.code is AdviceCode.RAISE_CEILING
     assert "all its engine takes" in found.sentence
+
+
+def test_a_node_that_queues_or_refuses_without_a_known_limit_is_named_and_one_with_a_limit_is_not() -> None:
+    fleet = fleet_of(standard("queues"), standard("refuses"), standard("known", limit=2), standard("calm"))
+    for name in ("queues", "known"):
+        fleet.report(name, 1.0, 1.0, NodeReport(running=8, waiting=20))
+    node = fleet.node("refuses")
+    assert node is not None
+    fleet.refused(node, 1.0)
+    found = {one.subject: one for one in advise(dispatcher_of(fleet), 1.1) if one.code is AdviceCode.LIMIT_UNKNOWN}
+    assert found.keys() == {"queues", "refuses"}
+    assert found["queues"].evidence == {"found": 8, "limit": 256, "running": 8, "waiting": 20}
+    assert "refused requests at 1" in found["refuses"].sentence
+    assert "max_in_flight" in found["refuses"].sentence

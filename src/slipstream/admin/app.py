@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from itertools import islice
@@ -22,7 +22,7 @@ from slipstream.core.advice import advise
 from slipstream.core.dispatch import Dispatcher, Placement, Refusal
 from slipstream.core.occupancy_group import occupancy_groups
 from slipstream.core.overrides import Override, OverrideKind
-from slipstream.core.request import PinSource
+from slipstream.core.request import PinSource, TrafficClass
 from slipstream.telemetry import CONTENT_TYPE, FleetCollector, render
 from slipstream.telemetry.reloads import Reloads
 
@@ -45,7 +45,8 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 @dataclass(frozen=True, slots=True)
 class Admin:
     """What the admin API reads from. ``clock`` is the fleet's, in seconds; ``version`` that of the software. ``token``
-    gives what every request must bear now, ``None`` = nothing; ``key_ids`` the ids of the API keys that there are now.
+    gives what every request must bear now, ``None`` = nothing; ``key_ids`` the ids of the API keys that there are now;
+    ``queue_lengths`` how many requests wait for a node with room, by class.
     """
 
     dispatcher: Dispatcher
@@ -55,6 +56,7 @@ class Admin:
     token: Callable[[], str | None] = lambda: None
     reloads: Reloads = field(default_factory=Reloads)
     key_ids: Callable[[], Sequence[str]] = tuple
+    queue_lengths: Callable[[], Mapping[TrafficClass, int]] = dict
 
     def application(self) -> web.Application:
         """The routes, ready to be served."""
@@ -82,6 +84,7 @@ class Admin:
         snapshot = self.collector.snapshot()
         fleet = fleet_view(snapshot.nodes, snapshot.categories, blind=snapshot.blind)
         now = self.clock()
+        fleet["queue"] = dict(self.queue_lengths())
         return _json(fleet | {"overrides": self._in_force(now), "config": config_view(self.reloads, now)})
 
     async def _decisions(self, request: web.Request) -> web.Response:

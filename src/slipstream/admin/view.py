@@ -118,6 +118,7 @@ def decision_view(attempt: Placement | Refusal, now: float) -> Json:
         "by_affinity": decision.by_affinity if placed else None,
         "intended": _place(decision.intended) if decision.intended is not None else None,
         "pinned_by": shape.pinned_by,
+        "queued_ms": _ms(attempt.queued_s),
         "session": f"{shape.session:016x}" if shape.session is not None else None,
         "ending": outcome.ending if outcome is not None else None,
         "status": outcome.status if outcome is not None else None,

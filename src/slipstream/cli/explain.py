@@ -49,6 +49,7 @@ def attempt_report(attempt: dict[str, Any], which: str) -> RenderableType:
         Text.assemble(
             (attempt["request_id"], "bold"), f"{which}, {number(attempt['age_s'])} s ago: {_request(attempt)}"
         ),
+        *_wait(attempt.get("queued_ms")),
         *_verdict(attempt),
         *_pin(attempt),
         *(Text(_acceptance(attempt["category"], figure)) for figure in attempt["acceptance"] or ()),
@@ -73,6 +74,10 @@ def _numbering(attempts: list[dict[str, Any]]) -> list[str]:
         last = numbers[-1]
         named += [request + (f", attempt {number_of} of {last}" if last > 1 else "") for number_of in numbers]
     return named
+
+
+def _wait(queued_ms: float | None) -> list[Text]:
+    return [] if queued_ms is None else [Text(f"waited {_duration(queued_ms)} for a node with room")]
 
 
 def _verdict(attempt: dict[str, Any]) -> list[Text]:

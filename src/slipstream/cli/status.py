@@ -62,6 +62,10 @@ def fleet_report(fleet: dict[str, Any]) -> RenderableType:
         parts += [Text(f"  {problem}", "red") for problem in last_reload["sentences"]]
     parts.append(node_table(fleet["nodes"]))
     parts += [Text(f"{node['name']}: {node['error']}", "red") for node in fleet["nodes"] if node["error"]]
+    waiting = {traffic_class: count for traffic_class, count in fleet.get("queue", {}).items() if count}
+    if waiting:
+        by_class = ", ".join(f"{count} {traffic_class}" for traffic_class, count in waiting.items())
+        parts.append(Text(f"waiting for a node with room: {by_class}", "yellow"))
     parts += [Text(f"override: {sentence(one)}", "yellow") for one in fleet.get("overrides", ())]
     categories = category_table(fleet["categories"])
     parts += [Text(""), categories] if categories.row_count else [Text("no requests yet", "dim")]

@@ -41,6 +41,7 @@ class AdviceCode(StrEnum):
     NODE_UNREACHABLE = "node_unreachable"
     NODE_UNREADABLE = "node_unreadable"
     NODE_EJECTED = "node_ejected"
+    LIMIT_UNKNOWN = "limit_unknown"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +63,7 @@ def advise(dispatcher: Dispatcher, now: float) -> list[Advice]:
         *_telemetry(dispatcher),
         *_out_of_sight(dispatcher.fleet),
         *_ejected(dispatcher.fleet.nodes()),
+        *_limits(dispatcher.fleet.nodes()),
         *_without_speculator(nodes),
         *_falls(dispatcher, nodes, now),
         *_draft_or_categories(dispatcher),
@@ -117,6 +119,25 @@ def _ejected(nodes: Iterable[NodeState]) -> Iterator[Advice]:
                 "works again. Look at its engine's log.",
                 {"pool": node.pool, "circuit": node.circuit.state, "ejections": node.circuit.ejections},
             )
+
+
+def _limits(nodes: Iterable[NodeState]) -> Iterator[Advice]:
+    """Nodes that have shown that they take less than is believed of them, since nobody has said what they take."""
+    for node in nodes:
+        learned, report = node.learned, node.report
+        if report is None or not node.healthy or node.spec.max_in_flight is not None or report.capacity is not None:
+            continue
+        found = learned.limit if learned.limit is not None else learned.queues_from
+        if found is None:
+            continue
+        shown = "refused requests" if learned.limit is not None else "let requests wait inside"
+        yield Advice(
+            AdviceCode.LIMIT_UNKNOWN,
+            node.name,
+            f"{node.name} does not say how many sequences it takes, and {shown} at {found}. Set its `max_in_flight` to "
+            "what its engine was started with, so that requests wait where they can still go to another node.",
+            {"found": found, "limit": node.limit, "running": report.running, "waiting": report.waiting},
+        )
 
 
 def _without_speculator(nodes: Iterable[NodeState]) -> Iterator[Advice]:
