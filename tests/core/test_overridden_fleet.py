@@ -76,8 +76,8 @@ def test_where_routing_only_observes_overrides_steer_and_what_is_configured_does
     fleet = fleet_of(speculative("s"), standard("t"))
     fleet.admit("t", 50, "code", 0.0)
     dispatcher = dispatcher_of(fleet, ThresholdSettings(observe=True))
-    configured = {"pinned_pool": STANDARD, "pinned_by": PinSource.CONFIGURATION}
-    assert went(dispatcher, **configured) == ("s", Reason.OBSERVE)
+    configured = went(dispatcher, pinned_pool=STANDARD, pinned_by=PinSource.CONFIGURATION)
+    assert configured == ("s", Reason.OBSERVE)
     dispatcher.override(Override(OverrideKind.PIN_CATEGORY, "chat", STANDARD), 0.1)
     assert went(dispatcher, "chat") == ("t", Reason.PINNED)
     assert went(dispatcher) == ("s", Reason.OBSERVE)
