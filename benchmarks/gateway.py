@@ -45,10 +45,13 @@ class OneNode:
         avoid: Collection[str] = (),
         may_wait: bool = False,
         before: int = 0,
+        queued_s: float | None = None,
     ) -> Placement:
         return Placement(request_id, shape, self.decision, self.state, 1)
 
     def settle(self, placement: Placement, outcome: Outcome, now: float) -> None: ...
+
+    def took(self, placement: Placement, now: float) -> None: ...
 
     def answering(self, placement: Placement, now: float) -> None: ...
 

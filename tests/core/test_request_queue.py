@@ -101,6 +101,25 @@ def test_waiting_again_after_a_refusal_does_not_begin_anew() -> None:
     assert waiting.join("a", "m", INTERACTIVE, 11.0, since=1.0) is None
 
 
+def test_who_was_tried_in_vain_is_before_all_who_came_later_and_not_before_others() -> None:
+    waiting = queue()
+    for owner, now in (("first", 1.0), ("third", 3.0), ("fourth", 4.0)):
+        joined(waiting, owner, now=now)
+    assert waiting.join("second", "m", INTERACTIVE, 5.0, since=2.0, again=True)
+    assert waiting.join("also-third", "m", INTERACTIVE, 5.0, since=3.0, again=True)
+    assert served(waiting) == ["first", "second", "third", "also-third", "fourth"]
+
+
+def test_a_place_that_was_held_is_not_lost_to_a_newcomer_meanwhile() -> None:
+    waiting = queue(size=1)
+    tried = joined(waiting, "tried", BULK)
+    waiting.leave(tried)
+    joined(waiting, "newcomer", BULK, now=1.0)
+    assert waiting.join("late", "m", BULK, 2.0) is None
+    assert waiting.join("tried", "m", BULK, 2.0, since=0.0, again=True)
+    assert served(waiting) == ["tried", "newcomer"]
+
+
 def test_at_the_end_everyone_is_sent_away() -> None:
     waiting = queue()
     joined(waiting, "a", lane="one")

@@ -155,6 +155,18 @@ async def test_a_request_that_the_node_refused_waits_and_is_tried_again_after_it
             assert [one.attempt for one in fleet.placements()] == [1, 2, 3]
 
 
+async def test_a_request_that_the_node_refused_keeps_its_place_before_one_that_came_later() -> None:
+    async with vllm_like() as node:
+        node.node.behaviours[:] = [busy_twice(node)]
+        async with live(config_of(node)) as fleet:
+            first = ask(fleet, "first")
+            await eventually(lambda: waiting(fleet)[INTERACTIVE] == 1)
+            second = ask(fleet, "second")
+            await asyncio.gather(first, second)
+            assert list(node.prompts) == ["first", "second"]
+            assert await metric(fleet, 'slipstream_queue_wait_seconds_count{class="interactive"}') == 2
+
+
 async def test_however_clients_come_and_go_nobody_is_forgotten_and_nothing_is_left() -> None:
     chance = random.Random(7)
     async with vllm_like() as node, live(config_of(node, size=40)) as fleet:

@@ -63,7 +63,14 @@ def test_a_line_tells_who_asked_where_it_went_why_and_how_it_went() -> None:
         "ttft_ms": 123.456,
         "tpot_ms": 21.346,
         "e2e_ms": 2500.0,
+        "queued_ms": None,
     }
+
+
+def test_a_line_tells_how_long_a_request_waited_for_a_node() -> None:
+    waited = history(attempt())
+    waited.queued_s = 1.5
+    assert line_of(waited)["queued_ms"] == 1500.0
 
 
 def test_time_is_that_of_the_arrival() -> None:

@@ -40,3 +40,4 @@ class AccessLine(msgspec.Struct, gc=False, frozen=True):
     ttft_ms: float | None
     tpot_ms: float | None
     e2e_ms: float | None
+    queued_ms: float | None

@@ -99,4 +99,5 @@ def _line(history: History, received: datetime) -> AccessLine:
         milliseconds(ttft_s),
         milliseconds(tpot_s),
         milliseconds(history.ended_at - history.received_at),
+        milliseconds(history.queued_s),
     )
