@@ -101,23 +101,24 @@ async def test_a_waiting_request_that_fails_is_not_tried_again_by_its_clients_ne
 
 
 async def test_a_request_that_was_tried_in_vain_has_waited_once() -> None:
-    refusal = answer(429, b"{}")
-    async with scripted_node(refusal, refusal, answer(body=OK)) as node:
-        async with rig(node.url, limits=Limits(retries=0), queue_size=4) as gateway:
-            books = gateway.books
-            books.error = FULL
-            async with Client.to(gateway) as first, Client.to(gateway) as second:
-                first.post(fields={"model": "m", "user": "first"})
-                await eventually(lambda: gateway.gateway.queue_lengths[INTERACTIVE] == 1)
-                second.post(fields={"model": "m", "user": "second"})
-                await eventually(lambda: gateway.gateway.queue_lengths[INTERACTIVE] == 2)
-                books.error, books.after = None, []
-                assert (await first.response()).status == 200
-                assert (await second.response()).status == 200
-            assert books.waits == [(INTERACTIVE, True), (INTERACTIVE, True)]
-            assert len(books.placed) == 4
-            assert None not in [history.queued_s for history in books.histories]
-            assert None not in [placement.queued_s for placement in books.placed]
+    refusal, limits = answer(429, b"{}"), Limits(retries=0)
+    async with (
+        scripted_node(refusal, refusal, answer(body=OK)) as node,
+        rig(node.url, limits=limits, queue_size=4) as gateway,
+    ):
+        books = gateway.books
+        books.error = FULL
+        async with Client.to(gateway) as first, Client.to(gateway) as second:
+            first.post()
+            second.post()
+            await eventually(lambda: gateway.gateway.queue_lengths[INTERACTIVE] == 2)
+            books.error = None
+            assert (await first.response()).status == 200
+            assert (await second.response()).status == 200
+        assert books.waits == [(INTERACTIVE, True), (INTERACTIVE, True)]
+        assert len(books.placed) == 4
+        assert None not in [history.queued_s for history in books.histories]
+        assert None not in [placement.queued_s for placement in books.placed]
 
 
 async def test_who_is_served_at_once_has_no_wait() -> None:
