@@ -325,6 +325,20 @@ def test_impossible_input_is_one_sentence_with_status_2(arguments: tuple[str, ..
             ("--target", "Llama-3-8B", "--hardware", "H100", "--speculator", "Llama-2-70B:alpha=0.7"),
             "needs 138 GB beside",
         ),
+        (
+            (*LLAMA[:4], "--tp", "3", "--speculator", "eagle3:alpha=0.7"),
+            "Llama-3.3-70B has 64 attention heads, which 3 GPUs can not share",
+        ),
+        (
+            (*LLAMA, "--speculator", "eagle3:alpha=0.7", "--context", "99999999999"),
+            "context is 0 to 16,777,216 tokens, not 1e+11",
+        ),
+        (
+            ("--model", "published", "--alpha", "0.7", "--category", "code:alpha=0.8,share=0.5"),
+            "the published script serves one kind of request: a category's share means nothing",
+        ),
+        (("--alpha", "0.7", "qualify", "a", "b"), "--alpha stands before qualify and means nothing there"),
+        (("--json", "qualify", "a", "b"), "--json stands before qualify"),
         (("--model", "guess"), "--model is roofline, linear, table or published, not 'guess'"),
         (("--model", "linear", "--alpha", "0.7"), "--model linear needs --profile FILE"),
         (

@@ -66,7 +66,8 @@ def test_prices() -> None:
     assert gpu_tps(1000, 4) == 250
     assert cost_per_million_tokens(1000, 4, 3.6) == pytest.approx(4.0)
     assert cost_per_million_tokens(0, 4, 3.6) is None
-    with pytest.raises(ImpossibleInput, match="must not be negative"):
-        cost_per_million_tokens(1, 1, -1)
+    for price in (-1.0, float("inf"), float("nan")):
+        with pytest.raises(ImpossibleInput, match="a price is finite and not negative"):
+            cost_per_million_tokens(1, 1, price)
     with pytest.raises(ImpossibleInput, match="at least one GPU"):
         gpu_tps(1, 0)

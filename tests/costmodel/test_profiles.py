@@ -105,6 +105,9 @@ def test_a_table_that_does_not_state_its_context_is_taken_for_any() -> None:
     assert np.isfinite(costs.speculative_s([1, 8], 3, 10)).all()
 
 
+POINT = {"batch_size": 1, "k": 0, "step_ms": 5}
+
+
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
@@ -121,7 +124,13 @@ def test_a_table_that_does_not_state_its_context_is_taken_for_any() -> None:
         ({"form": "table"}, "needs points"),
         ({"form": "table", "points": [3]}, "needs points"),
         ({"form": "table", "points": [{"batch_size": 1, "k": 3, "step_ms": 1}]}, "needs points of k 0"),
-        ({"form": "table", "points": [{"batch_size": 0, "k": 0, "step_ms": 1}]}, "positive batch sizes"),
+        ({"form": "table", "points": [{"batch_size": 0, "k": 0, "step_ms": 1}]}, "batch sizes that rise, above 0"),
+        ({"form": "table", "points": [{"batch_size": 1e14, "k": 0, "step_ms": 1}]}, "at most 65,536"),
+        ({"form": "table", "points": [{"batch_size": 1, "k": 4.5, "step_ms": 1}]}, "k must be a whole number"),
+        ({"form": "table", "points": [POINT, {**POINT, "k": -4}]}, "k must not be negative"),
+        ({"form": "table", "points": [POINT, {**POINT, "k": 4, "batch_size": 8}]}, "that all its draft lengths cover"),
+        ({"form": "table", "points": [POINT], "context_tokens": 0}, "context_tokens must be above 0"),
+        ({"coefficients": {"step_s": 1e-300, "token_s": 0}}, "above 0, at least 1e-09"),
         ({"form": "table", "points": [{"batch_size": 1, "k": 0, "step_ms": 0}]}, "times above 0"),
         ({"form": "table", "points": [{"batch_size": 1, "step_ms": 0}]}, "k must be a number"),
     ],

@@ -48,6 +48,27 @@ def test_a_model_without_heads(tmp_path: Path) -> None:
         model_named(str(tmp_path))
 
 
+def test_a_model_whose_width_is_no_number(tmp_path: Path) -> None:
+    shape = {"hidden_size": float("inf"), "num_attention_heads": 8, "num_hidden_layers": 1, "vocab_size": 2}
+    (tmp_path / "config.json").write_text(json.dumps(shape))
+    with pytest.raises(ImpossibleInput, match="hidden_size must be finite, not inf"):
+        model_named(str(tmp_path))
+
+
+@pytest.mark.parametrize("nested", [None, [], "none"])
+def test_a_text_config_that_is_none_is_not_looked_into(tmp_path: Path, nested: object) -> None:
+    shape = {"hidden_size": 64, "num_attention_heads": 8, "num_hidden_layers": 1, "vocab_size": 2}
+    (tmp_path / "config.json").write_text(json.dumps({**shape, "text_config": nested}))
+    assert model_named(str(tmp_path)).hidden == 64
+
+
+def test_what_a_gpu_lacks_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "gpu.json"
+    file.write_text(json.dumps({"name": "x", "memory_bytes": 1e9}))
+    with pytest.raises(ImpossibleInput, match="incomplete: memory_bytes_per_s, flops, link_bytes_per_s must be told"):
+        hardware_named(str(file))
+
+
 def test_a_model_of_more_layers_than_anything_has(tmp_path: Path) -> None:
     shape = {"hidden_size": 8, "num_attention_heads": 1, "num_hidden_layers": 10**400, "vocab_size": 2}
     (tmp_path / "config.json").write_text(json.dumps(shape))

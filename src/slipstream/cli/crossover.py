@@ -23,12 +23,12 @@ from slipstream.cli.crossover_question import (
 )
 from slipstream.cli.option_values import whole_numbers
 from slipstream.costmodel.errors import ImpossibleInput
+from slipstream.costmodel.rows import MOST_BATCH
 
 __all__ = ["crossover_app"]
 
 BAD_INPUT = 2
 MODELS = ("roofline", "linear", "table", "published")
-MOST_BATCH = 65_536
 PUBLISHED_BATCHES = (1, 4, 16, 32, 64)
 """Those of the article."""
 
@@ -119,9 +119,10 @@ def crossover(
     as_json: Json = False,
 ) -> None:
     """Say at which batch size speculation stops paying."""
-    if context.invoked_subcommand is not None:
-        return
     with _one_sentence():
+        if context.invoked_subcommand is not None:
+            _refuse_before(context)
+            return
         if list_known:
             _list(as_json=as_json)
             return
@@ -216,6 +217,17 @@ def _one_sentence() -> Iterator[None]:
     except ImpossibleInput as error:
         typer.echo(f"slipstream crossover: {error}", err=True)
         raise typer.Exit(BAD_INPUT) from None
+
+
+def _refuse_before(context: typer.Context) -> None:
+    """An option before the sub-command is none of it, and would do nothing."""
+    for parameter in context.command.params:
+        source = context.get_parameter_source(parameter.name or "")
+        if source is not None and source.name == "COMMANDLINE":
+            command = context.invoked_subcommand
+            raise ImpossibleInput(
+                f"{parameter.opts[0]} stands before {command} and means nothing there: {command} has options of its own"
+            )
 
 
 def _refuse_idle(model: str, options: list[str], *models: str) -> None:

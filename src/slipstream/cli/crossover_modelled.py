@@ -66,7 +66,12 @@ def deployment_of(
             option for option, given in (("--target", target), ("--hardware", hardware)) if given is None
         )
         raise ImpossibleInput(f"the roofline needs {missing}; `slipstream crossover --list` shows what there is")
-    return Deployment(any_model(target), hardware_named(hardware), engine_named(engine), gpus, weights, kv_dtype)
+    model = any_model(target)
+    if model.heads % gpus:
+        raise ImpossibleInput(
+            f"{model.name} has {model.heads} attention heads, which {gpus} GPUs can not share: --tp divides them"
+        )
+    return Deployment(model, hardware_named(hardware), engine_named(engine), gpus, weights, kv_dtype)
 
 
 def speculator_of(candidate: Candidate, target: Model, *, sharded: bool) -> Speculator:

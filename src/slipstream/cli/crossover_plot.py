@@ -23,7 +23,7 @@ def draw(answer: dict[str, Any], curves: Sequence[Curve], file: Path) -> None:
     Raises `ImpossibleInput` for another ending than .png and .svg, for a file that can not be written, and where
     matplotlib is not installed.
     """
-    if file.suffix not in FORMATS:
+    if file.suffix.lower() not in FORMATS:
         raise ImpossibleInput(f"a plot is written as {' or '.join(FORMATS)}, not as {file.name!r}")
     if find_spec("matplotlib") is None:
         raise ImpossibleInput("--plot needs matplotlib: pip install 'slipstream[plot]'")

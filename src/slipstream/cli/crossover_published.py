@@ -34,6 +34,8 @@ def published_answer(
             raise ImpossibleInput("the published script knows one alpha for all draft positions: give --alpha")
         if candidate.proposing_share is not None:
             raise ImpossibleInput("the published script drafts in every step: it has no share of steps that propose")
+        if candidate.traffic_share != 1.0:
+            raise ImpossibleInput("the published script serves one kind of request: a category's share means nothing")
         curve = published_curve(alpha, k, batch_sizes, verify_width=verify_width)
         best = _best_k(alpha, batch_sizes, MOST_DRAFTED, verify_width=verify_width)
         answered.append(Answered(candidate, curve, best))

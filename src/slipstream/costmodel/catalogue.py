@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import fields
+from dataclasses import MISSING, fields
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -86,12 +86,15 @@ def engine_named(name: str) -> Engine:
 def _from_file(kind: type[_Entry], path: Path) -> _Entry:
     entry = read_json(path)
     known = {field.name for field in fields(kind)}
+    needed = [field.name for field in fields(kind) if field.default is MISSING]
+    if missing := [name for name in needed if name not in entry]:
+        raise ImpossibleInput(f"{path} is incomplete: {', '.join(missing)} must be told")
     if unknown := sorted(set(entry) - known):
         raise ImpossibleInput(f"{path} has unknown keys {', '.join(unknown)}; known are {', '.join(sorted(known))}")
     try:
         return kind(**entry)
     except (TypeError, AttributeError) as error:
-        raise ImpossibleInput(f"{path} is incomplete, or holds something of another kind: {error}") from None
+        raise ImpossibleInput(f"{path} holds something of another kind: {error}") from None
 
 
 def _without_aliases(entry: dict[str, Any]) -> dict[str, Any]:

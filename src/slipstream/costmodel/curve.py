@@ -14,7 +14,7 @@ from slipstream.costmodel.costs import Costs
 from slipstream.costmodel.errors import ImpossibleInput
 from slipstream.costmodel.memory import Admitted
 from slipstream.costmodel.profiles import TableCosts
-from slipstream.costmodel.rows import LARGEST_BATCH, Curve, Row
+from slipstream.costmodel.rows import LARGEST_BATCH, MOST_BATCH, MOST_TOKENS, Curve, Row
 
 __all__ = ["Workload", "best_k", "curve_of", "speedups", "sweep", "user_throughputs"]
 
@@ -34,12 +34,11 @@ class Workload:
     output_tokens: float = 256.0
 
     def __post_init__(self) -> None:
-        if not (self.context >= 0.0 and self.prompt_tokens >= 0.0):
-            raise ImpossibleInput(
-                f"context and prompt must not be negative, not {self.context:g} and {self.prompt_tokens:g}"
-            )
-        if not self.output_tokens >= 1.0:
-            raise ImpossibleInput(f"a request has at least one output token, not {self.output_tokens:g}")
+        for what, least in (("context", 0), ("prompt_tokens", 0), ("output_tokens", 1)):
+            tokens = getattr(self, what)
+            if not least <= tokens <= MOST_TOKENS:
+                name = what.removesuffix("_tokens")
+                raise ImpossibleInput(f"{name} is {least} to {MOST_TOKENS:,} tokens, not {tokens:g}")
 
 
 def speedups(
@@ -130,8 +129,8 @@ def curve_of(
     if k < 0:
         raise ImpossibleInput(f"draft length must not be negative, not {k}")
     wanted = np.asarray(sorted(set(batch_sizes)), float)
-    if not wanted.size or wanted[0] <= 0.0:
-        raise ImpossibleInput("batch sizes must be positive, and at least one must be given")
+    if not wanted.size or not (wanted > 0.0).all() or not wanted[-1] <= MOST_BATCH:
+        raise ImpossibleInput(f"batch sizes are above 0 and at most {MOST_BATCH:,}, and at least one must be given")
     low, high = costs.batch_range if isinstance(costs, TableCosts) else (1.0, max(float(largest), float(wanted[-1])))
     every = np.unique(np.concatenate([np.arange(low, high + 1.0), wanted]))
     every = every[every <= high]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -38,12 +39,15 @@ def model_from_config(path: Path) -> Model:
 def model_of(config: Mapping[str, Any], *, name: str, source: str = "") -> Model:
     """A model card from the keys that Transformers uses. Raises ImpossibleInput, naming it, for a key that is
     missing."""
-    text: Mapping[str, Any] = config.get("text_config", config)
+    nested = config.get("text_config")
+    text: Mapping[str, Any] = nested if isinstance(nested, Mapping) else config
 
     def number(*keys: str, default: int | None = None) -> int:
         for key in keys:
             value = text.get(key)
             if isinstance(value, (int, float)) and not isinstance(value, bool):
+                if not -inf < value < inf:
+                    raise ImpossibleInput(f"{source or name}: {key} must be finite, not {value}")
                 return int(value)
         if default is None:
             raise ImpossibleInput(f"{source or name}: {keys[0]} is missing, so the model's cost can not be told")

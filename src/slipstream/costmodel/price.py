@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import inf
+
 from slipstream.costmodel.errors import ImpossibleInput
 
 __all__ = ["cost_per_million_tokens", "gpu_tps"]
@@ -16,7 +18,7 @@ def gpu_tps(aggregate_tps: float, gpus: int) -> float:
 
 def cost_per_million_tokens(aggregate_tps: float, gpus: int, price_per_gpu_hour: float) -> float | None:
     """In the currency of the price; ``None`` where nothing is produced. Raises ImpossibleInput for a negative price."""
-    if not price_per_gpu_hour >= 0.0:
-        raise ImpossibleInput(f"a price must not be negative, not {price_per_gpu_hour:g}")
+    if not 0.0 <= price_per_gpu_hour < inf:
+        raise ImpossibleInput(f"a price is finite and not negative, not {price_per_gpu_hour:g}")
     rate = gpu_tps(aggregate_tps, gpus)
     return price_per_gpu_hour / 3600.0 / rate * 1e6 if rate > 0.0 else None

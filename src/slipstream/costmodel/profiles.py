@@ -14,11 +14,14 @@ from numpy.typing import ArrayLike, NDArray
 from slipstream.costmodel.arms import ZERO_DRAFT_TAX
 from slipstream.costmodel.errors import ImpossibleInput
 from slipstream.costmodel.huggingface import read_json
+from slipstream.costmodel.rows import MOST_BATCH
 
 __all__ = ["LinearCosts", "Provenance", "TableCosts", "article_1", "profile_of", "read_profile"]
 
 MOST = 1e15
-"""No step takes so long and no batch is so large; what is beyond is a slip of a file."""
+"""No figure of a profile is so large; what is beyond is a slip of a file."""
+SHORTEST_S = 1e-9
+"""No step takes less."""
 
 Seconds = NDArray[np.float64]
 
@@ -72,8 +75,8 @@ class LinearCosts:
         for name in _COEFFICIENTS:
             if not getattr(self, name) >= 0.0:
                 raise ImpossibleInput(f"a linear profile's {name} must not be negative, not {getattr(self, name)}")
-        if not self.step_s + self.token_s > 0.0:
-            raise ImpossibleInput("a linear profile needs a step_s or a token_s above 0")
+        if not self.step_s + self.token_s >= SHORTEST_S:
+            raise ImpossibleInput(f"a linear profile needs a step_s or a token_s above 0, at least {SHORTEST_S:g}")
 
     def standard_s(self, batch_size: ArrayLike, context: ArrayLike) -> Seconds:
         batch_size = np.asarray(batch_size, float)
@@ -108,12 +111,21 @@ class TableCosts:
     def __post_init__(self) -> None:
         if 0 not in self.step_s:
             raise ImpossibleInput("a table profile needs points of k 0: the standard arm to compare with")
+        if self.context_tokens is not None and not self.context_tokens > 0.0:
+            raise ImpossibleInput(f"a table profile's context_tokens must be above 0, not {self.context_tokens:g}")
         for k, points in self.step_s.items():
             batches = [batch for batch, _ in points]
-            if not points or batches != sorted(set(batches)) or batches[0] <= 0.0:
-                raise ImpossibleInput(f"a table profile's points of k {k} need positive batch sizes that rise")
-            if any(not seconds > 0.0 for _, seconds in points):
+            if k < 0:
+                raise ImpossibleInput(f"a table profile's k must not be negative, not {k}")
+            if not points or batches != sorted(set(batches)) or not 0.0 < batches[0] <= batches[-1] <= MOST_BATCH:
+                raise ImpossibleInput(
+                    f"a table profile's points of k {k} need batch sizes that rise, above 0 and at most {MOST_BATCH:,}"
+                )
+            if any(not seconds >= SHORTEST_S for _, seconds in points):
                 raise ImpossibleInput(f"a table profile's points of k {k} need times above 0")
+        low, high = self.batch_range
+        if low > high:
+            raise ImpossibleInput("a table profile needs a batch size that all its draft lengths cover, and has none")
 
     @property
     def batch_range(self) -> tuple[float, float]:
@@ -192,8 +204,10 @@ def profile_of(document: Mapping[str, Any], where: str) -> LinearCosts | TableCo
             raise ImpossibleInput(f"{where}: a table profile needs points, each with batch_size, k and step_ms")
         by_k: dict[int, list[tuple[float, float]]] = {}
         for point in points:
-            k = int(_number(point, "k", where))
-            by_k.setdefault(k, []).append(
+            k = _number(point, "k", where)
+            if k != int(k):
+                raise ImpossibleInput(f"{where}: k must be a whole number, not {k:g}")
+            by_k.setdefault(int(k), []).append(
                 (_number(point, "batch_size", where), _number(point, "step_ms", where) / 1000.0)
             )
         context = document.get("context_tokens")

@@ -6,10 +6,14 @@ from dataclasses import dataclass, field
 
 from slipstream.core.speedup import CurveShape, Recommendation
 
-__all__ = ["LARGEST_BATCH", "Curve", "Row"]
+__all__ = ["LARGEST_BATCH", "MOST_BATCH", "MOST_TOKENS", "Curve", "Row"]
 
 LARGEST_BATCH = 512
 """Crossovers are looked for up to here."""
+
+MOST_BATCH = 65_536
+MOST_TOKENS = 16_777_216
+"""No node works on so many sequences, and no sequence is so long: what is beyond is a slip."""
 
 
 @dataclass(frozen=True, slots=True)
