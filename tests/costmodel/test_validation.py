@@ -123,6 +123,12 @@ def test_the_page_and_its_plots_are_written(tmp_path: Path) -> None:
     assert "<svg" in (tmp_path / "validation-speedups.svg").read_text(encoding="utf-8")
 
 
+@pytest.mark.parametrize("arguments", [["--help"], ["page.md", "tables", "more"]])
+def test_arguments_that_are_none_are_told(arguments: list[str]) -> None:
+    with pytest.raises(ValueError, match="usage: "):
+        main(arguments)
+
+
 def test_tables_that_are_not_there_are_told(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="can not be read"):
         main([str(tmp_path / "validation.md"), str(tmp_path / "nowhere")])

@@ -138,6 +138,7 @@ def modelled(
     answered: list[Answered] = []
     costs_found: list[Costs] = []
     at_admitted = None
+    taken: list[str] = []
     for candidate in candidates:
         costs, fits = _costs(source, candidate, workload, sharded=sharded)
         acceptance = acceptance_curve(candidate.acceptance)
@@ -146,9 +147,12 @@ def modelled(
         standard, speculative = (None, None) if fits is None else (fits.standard, fits.speculative)
         answered.append(Answered(candidate, curve, lengths, costs.proposing_share, standard, speculative))
         costs_found.append(costs)
+        if isinstance(source, Deployment) and fits is not None and fits.speculator_bytes > 0.0:
+            taken.append(_taken(candidate.speculator, source, fits))
         if fits is not None and at_admitted is None:
             at_admitted = _at_admitted(costs, acceptance, candidate.k, workload, fits, bill)
     title, notes = _told(source, workload, sharded=sharded)
+    notes += dict.fromkeys(taken)
     answer = answer_of(model, title, answered, bill, notes, at_admitted)
     answer["exclusions"] = _exclusions(
         candidates, costs_found[0], [row.batch_size for row in answered[0].curve.rows], workload
@@ -211,6 +215,16 @@ def _at_admitted(
         **throughput("speculative", tps["speculative"], bill),
         "recommendation": recommendation_of(gain, tps["speculative"], tps["standard"]).value,
     }
+
+
+def _taken(speculator: str, deployment: Deployment, fits: Admitted) -> str:
+    """What of the memory a speculator takes, in a sentence."""
+    where = f"{deployment.tensor_parallel} × {deployment.hardware.name}"
+    own = f"{fits.speculator_bytes / 1e9:.1f} GB and {fits.speculator_sequence_bytes / 1e9:.2f} GB a request"
+    beside = f"{fits.weight_bytes / 1e9:.1f} GB and {fits.sequence_bytes / 1e9:.2f} GB a request"
+    return (
+        f"{speculator} takes {own}, {deployment.model.name} {beside}, of {fits.usable_bytes / 1e9:.0f} GB on {where}."
+    )
 
 
 def _exclusions(
