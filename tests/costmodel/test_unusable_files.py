@@ -31,6 +31,7 @@ GPU = {
         ({"flops": {"bf16": 1e15, "fp8": 1e400}}, "rates of 1 to"),
         ({"memory_bytes": 1e400}, "memory_bytes must be positive, 1 to 1e.30, not inf"),
         ({"memory_bytes_per_s": 1e-300}, "memory_bytes_per_s must be positive"),
+        ({"memory_efficiency": 1e-300}, "memory_efficiency must be within 0.001..1"),
         ({"tflops": 1}, "unknown keys tflops"),
     ],
 )
@@ -53,6 +54,12 @@ def test_a_model_whose_width_is_no_number(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps(shape))
     with pytest.raises(ImpossibleInput, match="hidden_size must be finite, not inf"):
         model_named(str(tmp_path))
+
+
+def test_a_kind_that_is_none_is_taken_for_a_gated_one(tmp_path: Path) -> None:
+    shape = {"hidden_size": 64, "num_attention_heads": 8, "num_hidden_layers": 1, "vocab_size": 2, "model_type": {}}
+    (tmp_path / "config.json").write_text(json.dumps(shape))
+    assert model_named(str(tmp_path)).gated
 
 
 @pytest.mark.parametrize("nested", [None, [], "none"])

@@ -17,6 +17,8 @@ NARROW_EFFICIENCY = {"fp8": 0.73, "int8": 0.73, "fp4": 0.79}
 MOST = 1e30
 """No GPU has or does more of anything; what is beyond is a slip of a file. A link without limit stands for none."""
 
+LEAST_EFFICIENCY = 0.001
+
 
 @dataclass(frozen=True, slots=True)
 class Hardware:
@@ -43,8 +45,9 @@ class Hardware:
         if not all(1.0 <= rate <= MOST for rate in (self.flops.get("bf16", 0.0), *self.flops.values())):
             raise ImpossibleInput(f"{self.name}: flops needs at least bf16, and rates of 1 to {MOST:g}")
         for what in ("memory_efficiency", "compute_efficiency"):
-            if not 0.0 < getattr(self, what) <= 1.0:
-                raise ImpossibleInput(f"{self.name}: {what} must be within 0..1, not {getattr(self, what)}")
+            if not LEAST_EFFICIENCY <= getattr(self, what) <= 1.0:
+                within = f"within {LEAST_EFFICIENCY}..1"
+                raise ImpossibleInput(f"{self.name}: {what} must be {within}, not {getattr(self, what)}")
 
     def flops_of(self, dtype: str) -> float:
         """Rate for weights stored as ``dtype``, before the compute efficiency."""

@@ -76,7 +76,7 @@ def model_of(config: Mapping[str, Any], *, name: str, source: str = "") -> Model
         intermediate=number("intermediate_size", "ffn_hidden_size", "n_inner", default=4 * hidden),
         vocabulary=number("vocab_size"),
         tied_embeddings=bool(config.get("tie_word_embeddings", text.get("tie_word_embeddings", False))),
-        gated=text.get("model_type") not in {"bloom", "gpt2", "opt", "falcon", "gpt_neox"},
+        gated=str(text.get("model_type")) not in {"bloom", "gpt2", "opt", "falcon", "gpt_neox"},
         experts=experts,
         experts_per_token=number("num_experts_per_tok", "moe_topk") if experts else 0,
         expert_intermediate=expert_width,
