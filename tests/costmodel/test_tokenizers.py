@@ -166,6 +166,12 @@ def test_a_tokenizer_differs_from_another_both_ways_or_not_at_all(one: dict[str,
         ("{}", "has a form that is not known: 'model'"),
         ('{"model": {"vocab": {}, "merges": 3}}', "has a form that is not known"),
         ('{"model": {"vocab": [], "merges": []}, "added_tokens": [{}]}', "has a form that is not known: 'content'"),
+        ('{"model": {"vocab": [[1, 2, 3]]}}', "has a form that is not known: too many values"),
+        ('{"model": {"vocab": {"a": "x"}}}', "has a form that is not known: 'a' is numbered 'x'"),
+        ('{"model": {"vocab": {"a": {}}}}', "has a form that is not known: 'a' is numbered {}"),
+        ('{"model": {"vocab": {}}, "added_tokens": [{"content": "z", "id": "x"}]}', "has a form that is not known"),
+        ('{"model": {"vocab": {}}, "added_tokens": [{"content": "z", "id": 1e400}]}', "has a form that is not known"),
+        ('{"model": {"vocab": {}}, "added_tokens": [{"content": 5, "id": 1}]}', "5 is numbered 1"),
     ],
 )
 def test_a_file_of_another_form_is_told(tmp_path: Path, content: str, sentence: str) -> None:

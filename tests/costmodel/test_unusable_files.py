@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -40,6 +41,24 @@ def test_a_gpu_that_can_not_be(tmp_path: Path, change: dict[str, object], senten
     file.write_text(json.dumps({**GPU, **change}))
     with pytest.raises(ImpossibleInput, match=sentence):
         hardware_named(str(file))
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"layer_s": -1e-6}, "layer_s is 0 to 1 s, not -1e-06"),
+        ({"step_s": float("nan")}, "step_s is 0 to 1 s, not nan"),
+        ({"step_s": "fast"}, "holds something of another kind"),
+        ({"interference": 1e9}, "interference is 0 to 10"),
+        ({"expert_efficiency": 0}, "expert_efficiency is 0.001 to 1"),
+        ({"graph_sequences": -1}, "graph_sequences must not be negative"),
+    ],
+)
+def test_an_engine_that_can_not_be(tmp_path: Path, change: dict[str, object], sentence: str) -> None:
+    file = tmp_path / "engine.json"
+    file.write_text(json.dumps({**asdict(engine_named("vllm")), **change}))
+    with pytest.raises(ImpossibleInput, match=sentence):
+        engine_named(str(file))
 
 
 def test_a_model_without_heads(tmp_path: Path) -> None:

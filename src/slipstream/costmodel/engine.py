@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+
+from slipstream.costmodel.errors import ImpossibleInput
 
 __all__ = ["Engine"]
+
+LONGEST_S = 1.0
+"""No engine spends more on any one of these."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,3 +40,14 @@ class Engine:
     graph_sequences: int | None = None
     eager_layer_s: float = 0.0
     source: str = ""
+
+    def __post_init__(self) -> None:
+        for name in (field.name for field in fields(self) if field.name.endswith("_s")):
+            if not 0.0 <= getattr(self, name) <= LONGEST_S:
+                raise ImpossibleInput(f"{self.name}: {name} is 0 to {LONGEST_S:g} s, not {getattr(self, name)}")
+        if not 0.0 <= self.interference <= 10.0:
+            raise ImpossibleInput(f"{self.name}: interference is 0 to 10, not {self.interference}")
+        if not 0.001 <= self.expert_efficiency <= 1.0:
+            raise ImpossibleInput(f"{self.name}: expert_efficiency is 0.001 to 1, not {self.expert_efficiency}")
+        if self.graph_sequences is not None and self.graph_sequences < 0:
+            raise ImpossibleInput(f"{self.name}: graph_sequences must not be negative, not {self.graph_sequences}")

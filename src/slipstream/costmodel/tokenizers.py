@@ -127,17 +127,23 @@ def _folder(folder: Path) -> Tokenizer:
         for number, token in settings.get("added_tokens_decoder", {}).items():
             special[token["content"]] = int(number)
         roles = {role: _content(settings.get(f"{role}_token")) for role in ROLES}
+        vocabulary = {**vocabulary, **special}
+        for token, number in vocabulary.items():
+            if (type(token), type(number)) != (str, int):
+                raise TypeError(f"{token!r} is numbered {number!r}")
         return Tokenizer(
             source=str(folder),
-            vocabulary={**vocabulary, **special},
+            vocabulary=vocabulary,
             merges=merges,
             special=frozenset(special),
             roles={role: token for role, token in roles.items() if token is not None},
         )
-    except (KeyError, TypeError, AttributeError) as error:
-        raise ImpossibleInput(f"the tokenizer in {folder} has a form that is not known: {error}") from None
+    except ImpossibleInput:
+        raise
     except UnicodeDecodeError:
         raise ImpossibleInput(f"the tokenizer in {folder} is not UTF-8 text") from None
+    except (KeyError, TypeError, AttributeError, ValueError, OverflowError) as error:
+        raise ImpossibleInput(f"the tokenizer in {folder} has a form that is not known: {error}") from None
     except OSError as error:
         raise ImpossibleInput(f"{error.filename} can not be read: {error.strerror}") from None
 
