@@ -3,21 +3,29 @@
 A notebook in plain Python: every `# %%` begins a cell. It needs numpy and nothing of the gateway.
 """
 
-# %% What is served, on what, and what drafts
+# %% What is needed
 from dataclasses import replace
 
 import numpy as np
 
+from slipstream.core.speedup import latency_speedup, rejected_share
 from slipstream.costmodel.acceptance import geometric
 from slipstream.costmodel.catalogue import engine_named, hardware_named, model_named
 from slipstream.costmodel.costs import RooflineCosts
 from slipstream.costmodel.curve import Workload, curve_of, sweep
 from slipstream.costmodel.memory import admitted
-from slipstream.costmodel.mixture import exclusions, heterogeneous
+from slipstream.costmodel.mixture import best_speculators, exclusions, heterogeneous
 from slipstream.costmodel.published import published_curve
 from slipstream.costmodel.roofline import Deployment
 from slipstream.costmodel.speculator import draft_model, eagle_head
 
+# %% On the back of an envelope: one request, a draft step at 0.15 of a target step, nothing charged for width
+print(
+    f"speedup {latency_speedup(0.75, 4, 0.15):.2f}, and {rejected_share(0.75, 4):.0%} of what is drafted is thrown away"
+)
+assert round(latency_speedup(0.75, 4, 0.15), 2) == 1.91
+
+# %% A target, its GPUs, and a draft model
 target = model_named("Llama-3.3-70B")
 deployment = Deployment(target, hardware_named("H100"), engine_named("vllm"), tensor_parallel=4)
 draft = draft_model(model_named("Llama-3.2-3B"))
@@ -31,6 +39,11 @@ for row in curve.rows:
     print(f"batch {row.batch_size:3.0f}: speedup {row.speedup:.2f}, best K {row.best_k}")
 print(f"{curve.shape.value}, at batch {', '.join(f'{one:.0f}' for one in curve.crossovers)}")
 assert curve.rows[0].speedup > 1.0 > curve.rows[-1].speedup
+
+# %% A head on the target beside that draft model: which pays, where
+heads = curve_of("EAGLE-3", RooflineCosts(deployment, eagle_head(target)), geometric(0.5), 4, BATCHES, workload)
+for best in best_speculators([curve, heads]):
+    print(f"batch {best.batch_size:3.0f}: {best.name or 'no speculator'}, {best.speedup:.2f}")
 
 # %% What the draft model takes from the requests, sharded over the GPUs or whole on each of them
 sharded = admitted(deployment, draft, workload.context)

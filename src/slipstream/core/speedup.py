@@ -27,10 +27,8 @@ __all__ = [
     "published_speedup",
     "recommendation_of",
     "rejected_share",
-    "request_speedup",
     "shape_of",
     "speedup_of",
-    "survival_of_alpha",
     "verified_tokens",
 ]
 
@@ -56,11 +54,6 @@ class CurveShape(StrEnum):
     CROSSES_REPEATEDLY = "crosses 1 more than once"
 
 
-def survival_of_alpha(alpha: float, k: int) -> tuple[float, ...]:
-    """`s_i = alpha^i` for i = 1..K: how often draft position i is reached and accepted, if acceptance is geometric."""
-    return tuple(alpha**i for i in range(1, k + 1))
-
-
 def verified_tokens(batch_size: float, k: float, proposing_share: float = 1.0) -> float:
     """`B·(1 + p·K)`: query tokens of one verify step over the whole batch. ``proposing_share`` is 0..1."""
     return batch_size * (1.0 + proposing_share * k)
@@ -74,17 +67,6 @@ def speedup_of(tokens_per_step: float, standard_step: float, speculative_step: f
     if not (standard_step > 0.0 and speculative_step > 0.0):
         raise ValueError(f"a step takes longer than nothing, not {standard_step} and {speculative_step}")
     return tokens_per_step * standard_step / speculative_step
-
-
-def request_speedup(
-    decode_speedup: float, output_tokens: float, standard_step: float, standard_prefill: float, draft_prefill: float
-) -> float:
-    """Gain of a whole request, its prompt included (Amdahl): the drafter's prefill comes on top in the speculative arm.
-
-    ``output_tokens`` decode steps of ``standard_step`` and both prefills are in one unit of time.
-    """
-    decode = output_tokens * standard_step
-    return (standard_prefill + decode) / (standard_prefill + draft_prefill + decode / decode_speedup)
 
 
 def latency_speedup(alpha: float, k: float, cost_ratio: float) -> float:
