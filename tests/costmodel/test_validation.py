@@ -129,6 +129,11 @@ def test_arguments_that_are_none_are_told(arguments: list[str]) -> None:
         main(arguments)
 
 
+def test_a_page_is_written_only_where_there_is_a_folder(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="is no folder to write a page in"):
+        main([str(tmp_path / "nowhere" / "page.md")])
+
+
 def test_tables_that_are_not_there_are_told(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="can not be read"):
         main([str(tmp_path / "validation.md"), str(tmp_path / "nowhere")])
