@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import csv
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from slipstream.costmodel.validation.__main__ import main
 from slipstream.costmodel.validation.held_out import GENERIC, constants, estimated, held_out
 from slipstream.costmodel.validation.measurements import SHIPPED, read_measurements
 from slipstream.costmodel.validation.report import Scores, accuracy, crossover_ratio, page
-from slipstream.costmodel.validation.scores import summary, unfitted_steps
+from slipstream.costmodel.validation.scores import summary, unfitted_speedups, unfitted_steps
 
 ROOT = Path(__file__).parents[2]
 
@@ -121,6 +124,35 @@ def test_the_page_and_its_plots_are_written(tmp_path: Path) -> None:
     assert (tmp_path / "validation.md").read_text(encoding="utf-8").startswith("# How right")
     assert (tmp_path / "validation-steps.png").stat().st_size > 1000
     assert "<svg" in (tmp_path / "validation-speedups.svg").read_text(encoding="utf-8")
+
+
+@given(st.data())
+@settings(deadline=None, max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_rows_that_make_no_sense_are_left_out_and_counted(tmp_path: Path, data: st.DataObject) -> None:
+    """Cells of the tables that ship, some of them replaced."""
+    cells = st.sampled_from(["", "x", "0", "-1", "1e400", "nan", "1-2", "8192+", "+", "3.5"])
+    rows = 0
+    for table in SHIPPED.glob("*.csv"):
+        head, *body = csv.reader(table.read_text(encoding="utf-8").splitlines())
+        kept = [list(body[data.draw(st.integers(0, len(body) - 1))]) for _ in range(8)]
+        for row in kept:
+            row[data.draw(st.integers(0, len(head) - 1))] = data.draw(cells)
+        with (tmp_path / table.name).open("w", encoding="utf-8", newline="") as file:
+            csv.writer(file).writerows([head, *kept])
+        rows += len(kept) if table.name in {"decode_step_latency.csv", "spec_vs_batch.csv"} else 0
+    found = read_measurements(tmp_path)
+    assert len(found.steps) + len(found.speedups) + sum(found.left_out.values()) == rows
+    for compared in (*unfitted_steps(found.steps), *unfitted_speedups(found.speedups)):
+        assert np.isfinite(compared.model)
+
+
+def test_a_table_without_a_column_is_told(tmp_path: Path) -> None:
+    (tmp_path / "decode_step_latency.csv").write_text("source,ms\na,1\n")
+    with pytest.raises(ValueError, match="lacks the column 'quantity'"):
+        read_measurements(tmp_path)
+    (tmp_path / "decode_step_latency.csv").write_bytes(b"\xff\xfe")
+    with pytest.raises(ValueError, match="is not UTF-8 text"):
+        read_measurements(tmp_path)
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["page.md", "tables", "more"]])

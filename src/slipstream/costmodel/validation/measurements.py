@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib.resources import files
+from math import inf
 from pathlib import Path
 
 from slipstream.costmodel.catalogue import engine_named, hardware_named, model_named
@@ -102,11 +103,17 @@ class Measurements:
 
 
 def read_measurements(folder: Path = SHIPPED) -> Measurements:
-    """Every row of the tables in ``folder`` that can be placed. Raises ImpossibleInput if a table is missing."""
+    """Every row of the tables in ``folder`` that can be placed.
+
+    Raises ImpossibleInput if a table or one of its columns is missing.
+    """
     left_out: Counter[str] = Counter()
-    acceptance = _acceptance(folder)
-    steps = tuple(_step_rows(folder / "decode_step_latency.csv", left_out))
-    speedups = tuple(_speedup_rows(folder / "spec_vs_batch.csv", acceptance, left_out))
+    try:
+        acceptance = _acceptance(folder)
+        steps = tuple(_step_rows(folder / "decode_step_latency.csv", left_out))
+        speedups = tuple(_speedup_rows(folder / "spec_vs_batch.csv", acceptance, left_out))
+    except KeyError as error:
+        raise ImpossibleInput(f"a table in {folder} lacks the column {error}") from None
     return Measurements(steps, speedups, left_out)
 
 
@@ -115,7 +122,9 @@ def _table(path: Path) -> Iterator[Mapping[str, str]]:
         text = path.read_text(encoding="utf-8")
     except OSError as error:
         raise ImpossibleInput(f"{path} can not be read: {error.strerror}") from None
-    yield from csv.DictReader(text.splitlines())
+    except UnicodeDecodeError:
+        raise ImpossibleInput(f"{path} is not UTF-8 text") from None
+    yield from csv.DictReader(text.splitlines(), restval="")
 
 
 def _model(name: str) -> Model | None:
@@ -157,7 +166,7 @@ def _deployment(row: Mapping[str, str], model_column: str, engine: Engine) -> De
     try:
         return Deployment(model, hardware, engine, ranks, weights)
     except ValueError:
-        return "the data type is not known"
+        return "the data type or the number of GPUs is none"
 
 
 def _engine_of(text: str) -> Engine:
@@ -186,18 +195,17 @@ def _step_rows(path: Path, left_out: Counter[str]) -> Iterator[StepRow]:
         if isinstance(deployment, str):
             left_out[f"step time: {deployment}"] += 1
             continue
-        if "+" in context:
-            prompt, output = map(float, context.split("+"))
-        elif "-" in context:
-            low, high = map(float, context.split("-"))
-            prompt, output = 0.0, low + high
-        else:
-            prompt, output = 0.0, 0.0
-        load = float(row["tokens_per_step"] if kernels else row["batch"])
+        given = [_positive(part) for part in re.split(r"[+-]", context)] if re.search(r"[+-]", context) else [0.0, 0.0]
+        load = _positive(row["tokens_per_step"] if kernels else row["batch"])
+        took = _positive(row["ms"])
+        if load is None or took is None or len(given) != 2 or given[0] is None or given[1] is None:
+            left_out["step time: a figure that is none"] += 1
+            continue
+        prompt, output = (given[0], given[1]) if "+" in context else (0.0, given[0] + given[1])
         curve = tuple(
             row[name] for name in ("source", "hardware", "tp", "precision", "model", "quantity", "ctx", "notes")
         )
-        step = StepRow(row["source"], deployment, kernels, load, prompt, output, float(row["ms"]), curve)
+        step = StepRow(row["source"], deployment, kernels, load, prompt, output, took, curve)
         if not kernels and _beats_the_datasheet(step):
             left_out["step time: faster than the datasheet allows"] += 1
             continue
@@ -227,10 +235,11 @@ def _acceptance(folder: Path) -> dict[tuple[str, str, str, str], float]:
         if not path.exists():
             continue
         for row in _table(path):
-            if row["accept_len"] and row["K"].isdigit():
+            length = _positive(row["accept_len"])
+            if length is not None and row["K"].isdigit():
                 key = (row["target_model"], row["method"], row["K"])
                 for data_set in (row["dataset"], ""):
-                    found.setdefault((*key, data_set), []).append(float(row["accept_len"]))
+                    found.setdefault((*key, data_set), []).append(length)
     return {key: sum(values) / len(values) for key, values in found.items()}
 
 
@@ -244,7 +253,8 @@ def _speedup_rows(
             why = "speedups above the acceptance length"
         if not row["speedup"]:
             why = "no arm without speculation"
-        if row["load_kind"] not in ("batch", "concurrency") or not _is_number(row["load"]):
+        load, gain = _positive(row["load"]), _positive(row["speedup"])
+        if row["load_kind"] not in ("batch", "concurrency") or load is None:
             why = "not at a given batch or concurrency"
         shape = _shape(row["K"], row["tree"])
         if why is None and shape is None:
@@ -252,7 +262,9 @@ def _speedup_rows(
         deployment = _deployment(row, "target_model", _engine_of(row["engine"]))
         if why is None and isinstance(deployment, str):
             why = deployment
-        if why is not None or shape is None or isinstance(deployment, str):
+        if why is None and gain is None:
+            why = "a figure that is none"
+        if why is not None or shape is None or load is None or gain is None or isinstance(deployment, str):
             left_out[f"speedup: {why}"] += 1
             continue
         k, verified = shape
@@ -265,7 +277,7 @@ def _speedup_rows(
         if row["input_len"].isdigit():
             prompt = int(row["input_len"])
         if row["output_len"].isdigit():
-            output = int(row["output_len"])
+            output = int(row["output_len"]) or output
         context_only = "magicdec" in row["method"].lower()
         names = ("source_id", "hardware", "tp", "engine", "target_model", "method", "draft", "K", "tree", "dataset")
         yield SpeedupRow(
@@ -275,17 +287,22 @@ def _speedup_rows(
             k,
             verified,
             _tau(row, k, acceptance),
-            float(row["load"]),
+            load,
             float(prompt),
             float(output),
             context_only or row["metric"] in ("tpot_mean", "interactivity"),
-            float(row["speedup"]),
+            gain,
             tuple(row[name] for name in (*names, "load_kind", "metric", "input_len")),
         )
 
 
-def _is_number(text: str) -> bool:
-    return text.replace(".", "", 1).isdigit()
+def _positive(text: str) -> float | None:
+    """A finite number above 0; ``None`` for anything else."""
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    return value if 0.0 < value < inf else None
 
 
 def _shape(k: str, tree: str) -> tuple[int, int] | None:
@@ -303,16 +320,16 @@ def _shape(k: str, tree: str) -> tuple[int, int] | None:
 
 
 def _tau(row: Mapping[str, str], k: int, acceptance: Mapping[tuple[str, str, str, str], float]) -> float | None:
-    value = row["accept_value"]
-    if row["accept_metric"] == "accept_len" and value:
-        return float(value)
-    if row["accept_metric"] == "accept_rate" and value:
-        return 1.0 + k * float(value)
+    value = _positive(row["accept_value"])
+    if row["accept_metric"] == "accept_len" and value is not None and value >= 1.0:
+        return value
+    if row["accept_metric"] == "accept_rate" and value is not None and value <= 1.0:
+        return 1.0 + k * value
     if "tree" in row["tree"]:
         return None
     for data_set in (row["dataset"], ""):
         found = acceptance.get((row["target_model"], row["method"], str(k), data_set))
-        if found is not None:
+        if found is not None and found >= 1.0:
             return found
     return None
 
