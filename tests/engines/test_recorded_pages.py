@@ -269,8 +269,6 @@ def test_lookup_has_no_fixed_draft_length_however_many_positions_were_counted() 
 def test_quirks_are_said_of_each_engine() -> None:
     assert VLLM.rejects_when_speculating == {"min_p", "logit_bias"}
     assert LLAMACPP.rejects_when_speculating == frozenset()
-    assert (VLLM.statistics_by_default, LLAMACPP.statistics_by_default) == (False, True)
-    assert (VLLM.counters_at_request_end, LLAMACPP.counters_at_request_end) == (False, True)
 
 
 def test_the_lag_of_gauges_is_known_by_engine_name() -> None:

@@ -11,7 +11,9 @@ from collections.abc import Callable, Iterator
 from pydantic import ValidationError
 
 from slipstream.config.document import Path
-from slipstream.config.schema import DEFAULT_CATEGORIES, ApiKey, FleetConfig, Secret
+from slipstream.config.endpoints import ApiKey
+from slipstream.config.schema import DEFAULT_CATEGORIES, FleetConfig
+from slipstream.config.section import Secret
 from slipstream.config.values import (
     Address,
     check_authorities,

@@ -18,7 +18,8 @@ from slipstream.config.checks import check
 from slipstream.config.document import Path
 from slipstream.config.files import read_text
 from slipstream.config.reference import keys
-from slipstream.config.schema import FleetConfig, Section
+from slipstream.config.schema import FleetConfig
+from slipstream.config.section import Section
 from slipstream.config.sources import Sources, files_of, read_sources
 from slipstream.core.errors import ConfigError, ConfigProblem
 

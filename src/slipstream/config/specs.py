@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from slipstream.config.schema import ApiKey, FleetConfig, Node
+from slipstream.config.endpoints import ApiKey
+from slipstream.config.schema import FleetConfig, Node
 from slipstream.core.category import CategoryRule
 from slipstream.core.keys import KeyPolicy
 from slipstream.core.node import Instrument, NodeSpec, SpeculatorKind

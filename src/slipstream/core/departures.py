@@ -38,11 +38,6 @@ class Departures:
         self._waiting: deque[Departure] = deque()
         self.sequences = 0
 
-    @property
-    def next_due(self) -> float | None:
-        """When the oldest is due; ``None`` when there is none."""
-        return self._waiting[0].due if self._waiting else None
-
     def add(self, departure: Departure) -> None:
         """A client has left."""
         self._waiting.append(departure)

@@ -41,7 +41,8 @@ class Dialect:
     when it is finished. ``body``: a finished generation → the unstreamed answer. ``error``: status and body.
     ``identify``: 128 random bits and whether it is a chat → the id of an answer. ``error_closes``: the connection is
     closed after an error. ``dated``: answers tell the time. ``checks_model``: other names of models than its own are
-    unknown. ``counters_at_request_end``: see `Engine`. ``drafts_fit_output``: see `constant_pacing`.
+    unknown. ``counters_at_request_end``: tokens are counted when a request ends, not while it runs.
+    ``drafts_fit_output``: see `constant_pacing`.
     ``has_request_statistics``: it has `NodeSettings.request_statistics`. ``rejected_when_speculating``: fields refused
     with a speculator.
     """

@@ -48,8 +48,6 @@ class Engine:
     nothing asked.
     ``statistics_apart``: a stream tells its speculative statistics in another chunk than its token counts.
     ``rejects_when_speculating``: request fields that are an error while a speculator is active.
-    ``counters_at_request_end``: token counters move only when a request ends, not while it runs.
-    ``statistics_by_default``: responses carry their own speculative statistics without a flag at the engine's start.
     """
 
     name: str
@@ -59,8 +57,6 @@ class Engine:
     read_statistics: Callable[[bytes], ResponseStatistics]
     gauge_lag_s: float
     abort_lag_s: float
-    counters_at_request_end: bool
-    statistics_by_default: bool
     counters: tuple[Page, ...] = ()
     completed: Callable[[NodeReport], NodeReport] = as_read
     instruments: Mapping[Instrument, tuple[AddedField, ...]] = field(default_factory=dict)

@@ -159,6 +159,4 @@ LLAMACPP = Engine(
     # aborted one runs on for up to 0.14 s, and longer where one step takes longer; a page costs 80 us of CPU.
     gauge_lag_s=0.02,
     abort_lag_s=1.0,
-    counters_at_request_end=True,
-    statistics_by_default=True,
 )

@@ -196,7 +196,5 @@ SGLANG = Engine(
     # Not measured. Gauges are set once a step; a stream whose client left is aborted about 2 s after it.
     gauge_lag_s=0.1,
     abort_lag_s=2.5,
-    counters_at_request_end=True,
-    statistics_by_default=False,
     statistics_apart=True,
 )

@@ -160,6 +160,4 @@ TRTLLM = Engine(
     # last seconds may still be on them; a client that left is looked for once a second.
     gauge_lag_s=5.0,
     abort_lag_s=1.5,
-    counters_at_request_end=True,
-    statistics_by_default=False,
 )

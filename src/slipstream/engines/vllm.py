@@ -100,7 +100,5 @@ VLLM = Engine(
     # Gauges are set, and aborts taken, once an engine step; these are long steps. Not measured.
     gauge_lag_s=0.1,
     abort_lag_s=0.2,
-    counters_at_request_end=False,
-    statistics_by_default=False,
     rejects_when_speculating=frozenset({"min_p", "logit_bias"}),
 )

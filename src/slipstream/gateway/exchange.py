@@ -30,9 +30,10 @@ from slipstream.gateway.marks import marks_of
 from slipstream.gateway.ports import Ports
 from slipstream.gateway.refusal import FULL_STATUSES, Refusal, all_full, retry_after_s
 from slipstream.gateway.relay import Relay
+from slipstream.gateway.request import Request
 from slipstream.gateway.upstream import NodeConnection, NodePool, Upstreams
 from slipstream.gateway.waiting import Waiter, Waiting
-from slipstream.gateway.wire import ClientConnection, Request
+from slipstream.gateway.wire import ClientConnection
 
 __all__ = ["Exchange"]
 

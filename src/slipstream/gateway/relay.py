@@ -14,8 +14,9 @@ from slipstream.gateway.headers import Answer, status_line
 from slipstream.gateway.instrument import AddedEvents, without_members
 from slipstream.gateway.ports import Ports
 from slipstream.gateway.reply import reply_problem
+from slipstream.gateway.request import Request
 from slipstream.gateway.sse import EventStream
-from slipstream.gateway.wire import ClientConnection, Request
+from slipstream.gateway.wire import ClientConnection
 
 __all__ = ["HELD_BODY_BYTES", "Relay"]
 

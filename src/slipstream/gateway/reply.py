@@ -10,7 +10,8 @@ from slipstream.gateway.dialect import errors_of
 from slipstream.gateway.headers import status_line
 from slipstream.gateway.ports import Ports
 from slipstream.gateway.problems import problem_headers, row_of
-from slipstream.gateway.wire import ClientConnection, Request
+from slipstream.gateway.request import Request
+from slipstream.gateway.wire import ClientConnection
 
 __all__ = ["reply", "reply_problem"]
 

@@ -24,11 +24,12 @@ from slipstream.gateway.passthrough import passed_through_shape
 from slipstream.gateway.ports import Ports
 from slipstream.gateway.problems import problem_body, problem_headers, row_of
 from slipstream.gateway.reply import reply, reply_problem
+from slipstream.gateway.request import Request
 from slipstream.gateway.routes import Endpoint, allowed_methods, endpoint_of
 from slipstream.gateway.tls import Certificate
 from slipstream.gateway.upstream import Upstreams
 from slipstream.gateway.waiting import Waiter, Waiting
-from slipstream.gateway.wire import ClientConnection, Handler, Request
+from slipstream.gateway.wire import ClientConnection, Handler
 
 __all__ = ["Gateway"]
 

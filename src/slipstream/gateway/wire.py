@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
-import socket
-import struct
-import termios
 from abc import ABC, abstractmethod
 from collections import deque
 from typing import Any, Final, Protocol
@@ -14,12 +10,13 @@ import httptools
 
 from slipstream.core.errors import BodyTooLarge, HeadersTooLarge, MalformedRequest, RequestTimedOut, SlipstreamError
 from slipstream.core.keys import Lease
-from slipstream.gateway.account import Account
 from slipstream.gateway.headers import Headers, RequestHead
 from slipstream.gateway.limits import Limits
 from slipstream.gateway.repetition import RepeatedHead, head_to_repeat
+from slipstream.gateway.request import Request
+from slipstream.gateway.socket_state import peer_left, unread_bytes
 
-__all__ = ["ClientConnection", "Handler", "Request", "Work"]
+__all__ = ["ClientConnection", "Handler", "Work"]
 
 MAX_PIPELINED: Final = 8
 """Complete requests a connection may have waiting behind the one that is answered, before it is read no further."""
@@ -41,64 +38,7 @@ STRANGERS_BODY_BYTES: Final = 64 * 1024
 """Longer bodies, and those of unknown length, are not read before it is known who sends them."""
 
 _LINGER_S: Final = 2.0
-_PEER_LEFT: Final = (7, 8)  # the kernel's TCP_CLOSE and TCP_CLOSE_WAIT
 _CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
-
-
-class Request:
-    """One request, whole.
-
-    ``target`` is path and query as sent, ``path`` without the query. ``chunks``: the client understands chunked
-    answers. ``request_id`` is empty until the handler gives it one, unless the client did. ``account`` is what is noted
-    of it, ``None`` when nobody wants to know.
-    """
-
-    __slots__ = (
-        "account",
-        "body",
-        "chunks",
-        "head",
-        "keep_alive",
-        "method",
-        "path",
-        "received_at",
-        "request_id",
-        "target",
-    )
-
-    def __init__(
-        self,
-        method: str,
-        target: bytes,
-        path: str,
-        head: RequestHead,
-        *,
-        chunks: bool,
-        keep_alive: bool,
-        received_at: float,
-    ) -> None:
-        self.method = method
-        self.target = target
-        self.path = path
-        self.head = head
-        self.chunks = chunks
-        self.keep_alive = keep_alive
-        self.received_at = received_at
-        self.request_id = head.request_id or ""
-        self.body = b""
-        self.account: Account | None = None
-
-    def again(self, received_at: float) -> Request:
-        """Another request with the same head, as yet without a body."""
-        return Request(
-            self.method,
-            self.target,
-            self.path,
-            self.head,
-            chunks=self.chunks,
-            keep_alive=self.keep_alive,
-            received_at=received_at,
-        )
 
 
 class Work(Protocol):
@@ -280,7 +220,7 @@ class ClientConnection:
         if self._stamp:  # an answer has ended since: taking the time here is cheaper than at each
             self._stamp = False
             self.active_at = self._since = now
-        unread = self._unread_bytes()
+        unread = unread_bytes(self._transport)
         if unread != self._unsent or not unread:
             self._unsent = unread
             self._progress_at = now
@@ -290,7 +230,7 @@ class ClientConnection:
             lingering = _LINGER_S if self._refusal is not None else limits.write_s
             if not unread and now - self._closing_since >= lingering:
                 self.abort()
-        elif self._reading_paused and self._peer_left():
+        elif self._reading_paused and peer_left(self._transport):
             self.abort()
         elif self.work is not None:
             self.work.expire(now)
@@ -310,19 +250,6 @@ class ClientConnection:
                 self.turn_away(RequestTimedOut(f"The request's headers were not complete within {seconds}."))
         elif now - self.active_at >= limits.client_keep_alive_s:
             self.close()
-
-    def _unread_bytes(self) -> int:
-        """How much of what was written the client has not taken, 0 when the kernel has it all."""
-        unsent: int = self._transport.get_write_buffer_size()
-        if unsent:  # the kernel's share tells of a reader too slow to make room for more
-            queued = fcntl.ioctl(self._transport.get_extra_info("socket").fileno(), termios.TIOCOUTQ, b"\0\0\0\0")
-            unsent += struct.unpack("i", queued)[0]
-        return unsent
-
-    def _peer_left(self) -> bool:
-        """Whether the client has closed its side. A transport that is not reading does not notice."""
-        info = self._transport.get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)
-        return info[0] in _PEER_LEFT
 
     # What follows is called by the event loop.
 
