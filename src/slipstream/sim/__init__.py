@@ -1,0 +1,1 @@
+"""The simulator: a fleet of model engines under the gateway's own policy, in virtual time."""
