@@ -7,7 +7,9 @@ import os
 import stat
 from pathlib import Path
 
-__all__ = ["MAX_BYTES", "read_text"]
+from slipstream.core.errors import ConfigError, ConfigProblem
+
+__all__ = ["MAX_BYTES", "read_text", "readable_text"]
 
 MAX_BYTES = 4 * 1024 * 1024
 """More than the largest fleet needs; what is longer is some other file."""
@@ -33,3 +35,18 @@ def read_text(path: Path) -> str:
     if len(content) > MAX_BYTES:
         raise OSError(errno.EFBIG, f"more than {MAX_BYTES // 1024**2} MiB")
     return content.decode("utf-8")
+
+
+def readable_text(path: str | Path, hint: str) -> str:
+    """As `read_text`; raises ConfigError, with ``hint`` where there is no such file."""
+    try:
+        return read_text(Path(path))
+    except FileNotFoundError as error:
+        allowed = f"a file that is there: {hint}"
+        raise ConfigError((ConfigProblem(str(path), None, "", "no such file", allowed),)) from error
+    except OSError as error:
+        found = error.strerror or str(error)
+        raise ConfigError((ConfigProblem(str(path), None, "", found, "a file that can be read"),)) from error
+    except UnicodeDecodeError as error:
+        line = error.object.count(b"\n", 0, error.start) + 1
+        raise ConfigError((ConfigProblem(str(path), line, "", "bytes that are not UTF-8", "UTF-8 text"),)) from error

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from slipstream.config.schema import FleetConfig
+from slipstream.config.section import Section
 
 __all__ = ["Key", "json_schema", "keys", "tables"]
 
@@ -21,14 +22,14 @@ class Key(NamedTuple):
     description: str
 
 
-def json_schema() -> dict[str, Any]:
-    """JSON schema (2020-12) of a configuration file, with a description on every key."""
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **FleetConfig.model_json_schema()}
+def json_schema(root: type[Section] = FleetConfig) -> dict[str, Any]:
+    """JSON schema (2020-12) of a file whose whole is ``root``, with a description on every key."""
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **root.model_json_schema()}
 
 
-def keys() -> Iterator[Key]:
+def keys(root: type[Section] = FleetConfig) -> Iterator[Key]:
     """Every key in the order of the sections, dotted; ``<name>`` is a name that the user chooses, ``[]`` an entry."""
-    schema = json_schema()
+    schema = json_schema(root)
     yield from _keys(schema, schema["$defs"], "")
 
 
@@ -80,10 +81,10 @@ def _default(field: dict[str, Any]) -> str:
     return "left out" if default is None else json.dumps(default)
 
 
-def tables() -> str:
-    """The tables of docs/reference/config.md, one a section, as Markdown."""
+def tables(root: type[Section] = FleetConfig) -> str:
+    """The tables of a reference page (docs/reference/config.md), one a section, as Markdown."""
     sections: dict[str, list[Key]] = {}
-    for key in keys():
+    for key in keys(root):
         section, _, name = key.name.rpartition(".")
         sections.setdefault(section, []).append(key._replace(name=name))
     return "\n".join(_table(section, entries) for section, entries in sections.items())
