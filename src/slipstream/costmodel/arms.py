@@ -7,13 +7,15 @@ counted too: every running request waits while others' prompts are processed.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from slipstream.costmodel.roofline import Deployment, pass_s, prefill_s, standard_step_s
 from slipstream.costmodel.speculator import Speculator, draft_s, drafter_prefill_s
 
-__all__ = ["ZERO_DRAFT_TAX", "request_s", "speculative_step_s"]
+__all__ = ["ZERO_DRAFT_TAX", "request_s", "speculative_step_s", "verify_step_s"]
 
 Seconds = NDArray[np.float64]
 
@@ -43,10 +45,46 @@ def speculative_step_s(
     verifying = pass_s(deployment, batch_size, 1.0 + width, context)
     host = engine.step_s + engine.sequence_s * batch_size
     overhead = speculator.proposing_share * (engine.speculative_step_s + engine.speculative_sequence_s * batch_size)
-    if engine.graph_sequences is not None:
-        overhead = overhead + (batch_size > engine.graph_sequences) * deployment.model.layers * engine.eager_layer_s
+    overhead = overhead + _without_graphs_s(deployment, batch_size)
     at_zero = standard_step_s(deployment, batch_size, context) * (1.0 + zero_draft_tax)
     return np.where(k > 0.0, drafting + verifying + host + overhead, at_zero)
+
+
+def verify_step_s(
+    deployment: Deployment,
+    speculator: Speculator,
+    decoding: int,
+    drafting: int,
+    k: int,
+    context: ArrayLike,
+    *,
+    verified: int | None = None,
+) -> Seconds:
+    """Seconds of one step of ``decoding`` sequences, ``drafting`` of which (1 or more) draft ``k`` tokens (1 or more).
+
+    `speculative_step_s` is the mean over many steps at a proposing share; this is a single step whose drafts are
+    counted: what a verify step costs beside its passes is paid whole as soon as one sequence drafts, and a lookup in
+    the prompt is made for every sequence, since only then is it known which of them have something to propose.
+    ``verified`` as there; the speculator's ``proposing_share`` is not looked at.
+    """
+    engine = deployment.engine
+    width = k if verified is None else verified - 1
+    drafted_for = decoding if speculator.drafter is None else drafting
+    drafts = draft_s(deployment, replace(speculator, proposing_share=1.0), drafted_for, k, context)
+    verifying = pass_s(deployment, decoding, 1.0 + width * drafting / decoding, context)
+    host = engine.step_s + engine.sequence_s * decoding
+    overhead = engine.speculative_step_s + engine.speculative_sequence_s * drafting
+    return np.asarray(drafts + verifying + host + overhead + _without_graphs_s(deployment, decoding), float)
+
+
+def _without_graphs_s(deployment: Deployment, batch_size: ArrayLike) -> Seconds:
+    """What a verify step takes longer where the batch is larger than any captured graph."""
+    engine = deployment.engine
+    if engine.graph_sequences is None:
+        return np.zeros(np.shape(batch_size))
+    return np.where(
+        np.asarray(batch_size) > engine.graph_sequences, deployment.model.layers * engine.eager_layer_s, 0.0
+    )
 
 
 def request_s(

@@ -9,7 +9,7 @@ from slipstream.costmodel.errors import ImpossibleInput
 from slipstream.costmodel.roofline import Deployment
 from slipstream.costmodel.speculator import Speculator
 
-__all__ = ["USABLE_SHARE", "Admitted", "admitted"]
+__all__ = ["USABLE_SHARE", "Admitted", "admitted", "kv_token_capacity"]
 
 USABLE_SHARE = 0.9
 """Share of a GPU's memory that engines give to weights and cache; the rest is activations and graphs (vLLM's
@@ -68,6 +68,23 @@ def admitted(
         draft_sequence *= repeated
     speculative = floor((usable - weights - draft_weights) / (sequence + draft_sequence))
     return Admitted(standard, speculative, usable, weights, draft_weights, sequence, draft_sequence)
+
+
+def kv_token_capacity(
+    deployment: Deployment,
+    speculator: Speculator | None,
+    *,
+    usable_share: float = USABLE_SHARE,
+    context: float = 1024.0,
+) -> int:
+    """Tokens whose keys and values, the target's and the drafter's, fit beside the weights, over all sequences.
+
+    ``context`` is the length of a sequence and counts only where layers or a drafter keep a window of it: what the
+    window takes is shared out over so many tokens. Raises ImpossibleInput as `admitted`.
+    """
+    fits = admitted(deployment, speculator, context, usable_share=usable_share)
+    room = fits.usable_bytes - fits.weight_bytes - fits.speculator_bytes
+    return floor(room / (fits.sequence_bytes + fits.speculator_sequence_bytes) * context)
 
 
 def _repeated(deployment: Deployment, kv_heads: int, kv_rank: int) -> float:

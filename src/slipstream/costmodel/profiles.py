@@ -35,6 +35,8 @@ _COEFFICIENTS = (
     "prefill_token_s",
 )
 
+_PREFILL = ("prefill_base", "prefill_token", "drafter_prefill_token")
+
 
 @dataclass(frozen=True, slots=True)
 class Provenance:
@@ -100,15 +102,25 @@ class TableCosts:
     """Measured step times, interpolated in the logarithm of the batch size and nowhere extended.
 
     ``step_s`` maps a draft length to its ``(batch size, seconds)`` points; K = 0 is the standard arm and must be there.
-    ``context_tokens`` is the context it was measured at (``None`` = not stated).
+    ``context_tokens`` is the context it was measured at (``None`` = not stated). A prompt takes ``prefill_base_s`` and
+    ``prefill_token_s`` for each of its tokens, on a speculative node ``drafter_prefill_token_s`` more; 0 where that was
+    not measured, so that prompts are left out.
     """
 
     provenance: Provenance
     step_s: Mapping[int, tuple[tuple[float, float], ...]] = field(hash=False)
     context_tokens: float | None = None
     proposing_share: float = 1.0
+    prefill_base_s: float = 0.0
+    prefill_token_s: float = 0.0
+    drafter_prefill_token_s: float = 0.0
 
     def __post_init__(self) -> None:
+        for name in _PREFILL:
+            if not getattr(self, f"{name}_s") >= 0.0:
+                raise ImpossibleInput(
+                    f"a table profile's {name}_ms must not be negative, not {1e3 * getattr(self, f'{name}_s'):g}"
+                )
         if 0 not in self.step_s:
             raise ImpossibleInput("a table profile needs points of k 0: the standard arm to compare with")
         if self.context_tokens is not None and not self.context_tokens > 0.0:
@@ -166,8 +178,8 @@ class TableCosts:
         return result
 
     def prefill_s(self, prompt_tokens: ArrayLike) -> tuple[Seconds, Seconds]:
-        nothing = np.zeros_like(np.asarray(prompt_tokens, float))
-        return nothing, nothing
+        prompt = np.asarray(prompt_tokens, float)
+        return self.prefill_base_s + self.prefill_token_s * prompt, self.drafter_prefill_token_s * prompt
 
 
 def read_profile(path: Path) -> LinearCosts | TableCosts:
@@ -216,6 +228,7 @@ def profile_of(document: Mapping[str, Any], where: str) -> LinearCosts | TableCo
             {k: tuple(sorted(found)) for k, found in sorted(by_k.items())},
             None if context is None else _number(document, "context_tokens", where),
             share,
+            *(_number(document, f"{name}_ms", where, 0.0) / 1000.0 for name in _PREFILL),
         )
     raise ImpossibleInput(f"{where}: form must be linear or table, not {form}")
 

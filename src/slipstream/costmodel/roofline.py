@@ -19,7 +19,7 @@ from slipstream.costmodel.errors import ImpossibleInput
 from slipstream.costmodel.hardware import Hardware
 from slipstream.costmodel.model import BYTES_PER_VALUE, Model
 
-__all__ = ["Deployment", "distinct_experts", "pass_s", "prefill_s", "standard_step_s"]
+__all__ = ["Deployment", "attention_pair_s", "distinct_experts", "pass_s", "prefill_s", "standard_step_s"]
 
 Seconds = NDArray[np.float64]
 
@@ -102,10 +102,15 @@ def _attention_s(deployment: Deployment, sequences: Seconds, tokens: Seconds, co
         seen = seen + np.minimum(context, model.sliding_window) * model.sliding_layers
     bandwidth = hardware.memory_bytes_per_s * hardware.memory_efficiency
     read = sequences * seen * model.kv_values_per_token * value / (shards * bandwidth)
+    return _knee(read, tokens * seen * attention_pair_s(deployment))
+
+
+def attention_pair_s(deployment: Deployment) -> float:
+    """Seconds of attention arithmetic for one query token, one cached token that it sees, and one layer."""
+    model, hardware = deployment.model, deployment.hardware
     width = 2 * model.kv_rank + model.rope_dim if model.kv_rank else 2 * model.head_dim
-    work = 2.0 * tokens * seen * model.heads * width
     rate = hardware.flops["bf16"] * hardware.compute_efficiency * deployment.tensor_parallel
-    return _knee(read, work / rate)
+    return 2.0 * model.heads * width / rate
 
 
 def _knee(memory: Seconds, compute: Seconds) -> Seconds:
