@@ -44,7 +44,7 @@ from slipstream.gateway.keys import KeyRing
 from slipstream.gateway.ports import Ports
 from slipstream.gateway.server import Gateway
 from slipstream.gateway.tls import Authorities, Certificate
-from slipstream.settings import Settings, acceptance_prior, read_settings, settings_of, threshold_settings
+from slipstream.settings import Settings, acceptance_prior_of, read_settings, settings_of, threshold_settings_of
 from slipstream.telemetry.collector import FleetCollector
 from slipstream.telemetry.events import log_circuit, log_override
 from slipstream.telemetry.fleet_readings import fleet_readings
@@ -241,9 +241,9 @@ def build_dispatcher(config: FleetConfig, specs: Sequence[NodeSpec], draw: Calla
         abort_lag_s=abort_lag_s,
         circuit_changed=log_circuit,
     )
-    book = AcceptanceBook(acceptance_prior(config), half_life=config.routing.evidence_half_life_s)
+    book = AcceptanceBook(acceptance_prior_of(config), half_life=config.routing.evidence_half_life_s)
     evidence = CategoryEvidence(book)
-    policy = ThresholdPolicy(threshold_settings(config), evidence)
+    policy = ThresholdPolicy(threshold_settings_of(config), evidence)
     return Dispatcher(fleet, evidence, policy, draw, Overrides(log_override))
 
 

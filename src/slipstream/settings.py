@@ -8,6 +8,7 @@ from pathlib import Path
 
 from slipstream.config import (
     FleetConfig,
+    acceptance_prior,
     admin_token,
     api_keys,
     category_rules,
@@ -15,6 +16,7 @@ from slipstream.config import (
     node_specs,
     node_templates,
     prior_alphas,
+    threshold_settings,
 )
 from slipstream.config.endpoints import Tls
 from slipstream.config.sources import files_of
@@ -25,7 +27,7 @@ from slipstream.core.category_rules import DEFAULT_RULES
 from slipstream.core.errors import ConfigError, ConfigProblem
 from slipstream.core.keys import KeyPolicy
 from slipstream.core.node import NodeSpec
-from slipstream.core.policy import ProbingSettings, ThresholdSettings
+from slipstream.core.policy import ThresholdSettings
 from slipstream.engines.catalogue import ENGINES
 from slipstream.gateway.limits import Limits, connections_allowed
 from slipstream.gateway.ports import Reader
@@ -33,7 +35,7 @@ from slipstream.gateway.reading import RequestReader
 from slipstream.gateway.tls import server_context
 from slipstream.telemetry.sinks import SinkSettings
 
-__all__ = ["Settings", "acceptance_prior", "read_settings", "reader_of", "settings_of", "threshold_settings"]
+__all__ = ["Settings", "acceptance_prior_of", "read_settings", "reader_of", "settings_of", "threshold_settings_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +72,8 @@ def settings_of(config: FleetConfig, files: tuple[Path, ...] = ()) -> Settings:
         templates=node_templates(config),
         reader=reader_of(config),
         limits=_limits(config),
-        policy=threshold_settings(config),
-        prior=acceptance_prior(config),
+        policy=threshold_settings_of(config),
+        prior=acceptance_prior_of(config),
         timing=Timing(interval_s=config.control.poll_interval_s, timeout_s=config.control.poll_timeout_s),
         keys=api_keys(config),
         admin_token=admin_token(config),
@@ -137,28 +139,18 @@ def reader_of(config: FleetConfig) -> Reader:
     ).read
 
 
-def acceptance_prior(config: FleetConfig) -> AcceptancePrior:
+def acceptance_prior_of(config: FleetConfig) -> AcceptancePrior:
     """What is believed of the configured categories before they have been measured."""
-    speculative = config.pools.speculative
-    return AcceptancePrior(
-        prior_alphas(config),
-        alpha_floor=speculative.alpha_floor,
-        tokens_per_step_floor=speculative.tokens_per_step_floor,
-    )
+    return acceptance_prior(config.pools.speculative, prior_alphas(config))
 
 
-def threshold_settings(config: FleetConfig) -> ThresholdSettings:
+def threshold_settings_of(config: FleetConfig) -> ThresholdSettings:
     """The conditions under which a request may speculate."""
-    speculative, routing = config.pools.speculative, config.routing
-    return ThresholdSettings(
-        alpha_floor=speculative.alpha_floor,
-        tokens_per_step_floor=speculative.tokens_per_step_floor,
-        short_output_tokens=speculative.short_output_tokens,
-        holdback=routing.holdback,
-        fallback=routing.fallback,
+    routing = config.routing
+    return threshold_settings(
+        config.pools.speculative,
+        routing,
         affinity_slack=routing.affinity_slack if routing.affinity else None,
-        observe=routing.mode == "observe",
-        probing=ProbingSettings(routing.probe_share, routing.probe_interval_s),
         rejected_features=_rejected_features,
     )
 

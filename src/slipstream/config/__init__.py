@@ -3,13 +3,23 @@
 from slipstream.config.loading import load, parse
 from slipstream.config.reference import json_schema
 from slipstream.config.schema import FleetConfig
-from slipstream.config.specs import admin_token, api_keys, category_rules, node_specs, node_templates, prior_alphas
+from slipstream.config.specs import (
+    acceptance_prior,
+    admin_token,
+    api_keys,
+    category_rules,
+    node_specs,
+    node_templates,
+    prior_alphas,
+    threshold_settings,
+)
 from slipstream.config.values import Address
 from slipstream.config.warning import warnings
 
 __all__ = [
     "Address",
     "FleetConfig",
+    "acceptance_prior",
     "admin_token",
     "api_keys",
     "category_rules",
@@ -19,5 +29,6 @@ __all__ = [
     "node_templates",
     "parse",
     "prior_alphas",
+    "threshold_settings",
     "warnings",
 ]

@@ -22,9 +22,11 @@ __all__ = [
     "FleetConfig",
     "Log",
     "Node",
+    "Polling",
     "Pools",
     "Record",
     "Routing",
+    "RoutingRules",
     "SpeculativePool",
     "StandardPool",
     "Tracing",
@@ -51,18 +53,23 @@ Word = Annotated[str, AfterValidator(_word)]
 CategoryName = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_-]{0,63}$")]
 
 
-class Control(Section):
-    """The loop that asks the engines how they are."""
+class Polling(Section):
+    """How often the engines are asked how they are, and for how long an answer holds."""
 
     poll_interval_s: Annotated[float, Field(ge=0.01, le=60)] = Field(
         default=0.1,
         description="Seconds between two polls of a node; stretched where a poll costs the engine too much.",
     )
-    poll_timeout_s: Annotated[float, Field(gt=0, le=60)] = Field(
-        default=1.0, description="Seconds after which a poll counts as failed."
-    )
     stale_after_s: Seconds = Field(
         default=1.0, description="Age in seconds of a node's last report from which it is not eligible for speculation."
+    )
+
+
+class Control(Polling):
+    """The loop that asks the engines how they are."""
+
+    poll_timeout_s: Annotated[float, Field(gt=0, le=60)] = Field(
+        default=1.0, description="Seconds after which a poll counts as failed."
     )
 
 
@@ -99,23 +106,13 @@ class Pools(Section):
     standard: StandardPool = Field(default=StandardPool(), description="The standard pool; it has no keys.")
 
 
-class Routing(Section):
-    """How decisions are made and kept honest."""
+class RoutingRules(Section):
+    """How decisions are made and kept honest, whatever the requests say."""
 
     mode: Literal["steer", "observe"] = Field(
         default="steer",
         description="Whether decisions steer requests, or are only recorded (`observe`) while each request goes to the "
         "node with the least of its limit in use, unless an override says otherwise.",
-    )
-    affinity: bool = Field(
-        default=True,
-        description="Whether, within its pool, a request goes to the node that has its conversation or the beginning "
-        "of its prompt in the cache.",
-    )
-    affinity_slack: Annotated[int, Field(ge=0, le=1_000_000)] = Field(
-        default=2,
-        description="Sequences by which that node may be fuller than the least loaded one; a quarter more than that "
-        "one is always allowed.",
     )
     holdback: Share = Field(
         default=0.0,
@@ -134,6 +131,21 @@ class Routing(Section):
     )
     evidence_half_life_s: Seconds = Field(
         default=600.0, description="Seconds after which measured acceptance counts half."
+    )
+
+
+class Routing(RoutingRules):
+    """How decisions are made and kept honest."""
+
+    affinity: bool = Field(
+        default=True,
+        description="Whether, within its pool, a request goes to the node that has its conversation or the beginning "
+        "of its prompt in the cache.",
+    )
+    affinity_slack: Annotated[int, Field(ge=0, le=1_000_000)] = Field(
+        default=2,
+        description="Sequences by which that node may be fuller than the least loaded one; a quarter more than that "
+        "one is always allowed.",
     )
     pins: dict[str, PoolName] = Field(
         default_factory=dict, description="Categories whose requests always go to one pool, as category: pool."

@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+
 from slipstream.config.endpoints import ApiKey
-from slipstream.config.schema import FleetConfig, Node
+from slipstream.config.schema import FleetConfig, Node, RoutingRules, SpeculativePool
+from slipstream.core.acceptance import AcceptancePrior
 from slipstream.core.category import CategoryRule
 from slipstream.core.keys import KeyPolicy
 from slipstream.core.node import Instrument, NodeSpec, SpeculatorKind
+from slipstream.core.policy import ProbingSettings, ThresholdSettings
 
-__all__ = ["admin_token", "api_keys", "category_rules", "node_specs", "node_templates", "prior_alphas"]
+__all__ = [
+    "acceptance_prior",
+    "admin_token",
+    "api_keys",
+    "category_rules",
+    "node_specs",
+    "node_templates",
+    "prior_alphas",
+    "threshold_settings",
+]
 
 
 def node_specs(config: FleetConfig) -> tuple[NodeSpec, ...]:
@@ -48,6 +61,34 @@ def _node_spec(node: Node, pool_ceiling: int) -> NodeSpec:
 def prior_alphas(config: FleetConfig) -> dict[str, float]:
     """Per-token acceptance assumed of each configured category before it has been measured, 0..1."""
     return {name: category.prior_alpha for name, category in config.categories.items()}
+
+
+def acceptance_prior(speculative: SpeculativePool, alphas: Mapping[str, float]) -> AcceptancePrior:
+    """What is believed of categories before they have been measured; ``alphas`` are per-token acceptances, 0..1."""
+    return AcceptancePrior(
+        alphas, alpha_floor=speculative.alpha_floor, tokens_per_step_floor=speculative.tokens_per_step_floor
+    )
+
+
+def threshold_settings(
+    speculative: SpeculativePool,
+    rules: RoutingRules,
+    *,
+    affinity_slack: int | None,
+    rejected_features: Callable[[str | None], frozenset[str]],
+) -> ThresholdSettings:
+    """The conditions under which a request may speculate; what no section says is as in `ThresholdSettings`."""
+    return ThresholdSettings(
+        alpha_floor=speculative.alpha_floor,
+        tokens_per_step_floor=speculative.tokens_per_step_floor,
+        short_output_tokens=speculative.short_output_tokens,
+        holdback=rules.holdback,
+        fallback=rules.fallback,
+        affinity_slack=affinity_slack,
+        observe=rules.mode == "observe",
+        probing=ProbingSettings(rules.probe_share, rules.probe_interval_s),
+        rejected_features=rejected_features,
+    )
 
 
 def category_rules(config: FleetConfig) -> tuple[CategoryRule, ...]:
