@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from slipstream.core.request import TrafficClass
 
-__all__ = ["RequestQueue", "Ticket"]
+__all__ = ["RequestQueue", "Resumable", "Ticket", "go_first", "serve"]
 
 Owner = TypeVar("Owner")
+
+
+class Resumable(Protocol):
+    """A request that waits, as far as serving it goes."""
+
+    def resume(self) -> bool | None:
+        """Try to go on; ``False`` when there is still no room, ``None`` when it ended otherwise."""
+
+
+Waiter = TypeVar("Waiter", bound=Resumable)
 
 
 class Ticket(Generic[Owner]):
@@ -125,6 +135,30 @@ class RequestQueue(Generic[Owner]):
         for ticket in everyone:
             self.leave(ticket)
         return everyone
+
+
+def serve(queue: RequestQueue[Waiter]) -> None:
+    """There may be room: try who is next in each lane."""
+    for lane in queue.lanes():
+        _serve_lane(queue, lane, TrafficClass.BULK)
+
+
+def go_first(queue: RequestQueue[Waiter], lane: str, newcomer: TrafficClass) -> None:
+    """A request has arrived: whoever waits before it gets the first try at what room there may be."""
+    if queue.count:
+        _serve_lane(queue, lane, newcomer)
+
+
+def _serve_lane(queue: RequestQueue[Waiter], lane: str, ahead_of: TrafficClass) -> None:
+    """Try who is next, if that is before a newcomer of this class, and whoever follows only if that went on."""
+    for _ in range(queue.count):
+        ticket = queue.head(lane)
+        if ticket is None or (ticket.traffic_class is TrafficClass.BULK and ahead_of is TrafficClass.INTERACTIVE):
+            return
+        went_on = ticket.owner.resume()
+        if went_on is False:
+            return
+        queue.leave(ticket)
 
 
 def _put(row: dict[Ticket[Owner], None], ticket: Ticket[Owner]) -> None:

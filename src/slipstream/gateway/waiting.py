@@ -8,7 +8,7 @@ from typing import Final, Protocol
 
 from slipstream.core.errors import NothingUsable, SlipstreamError
 from slipstream.core.request import RequestShape, TrafficClass
-from slipstream.core.request_queue import RequestQueue, Ticket
+from slipstream.core.request_queue import RequestQueue, Resumable, Ticket, go_first, serve
 
 __all__ = ["Waiter", "Waiting"]
 
@@ -17,11 +17,8 @@ _BEAT_S: Final = 0.05
 those who have waited long enough."""
 
 
-class Waiter(Protocol):
+class Waiter(Resumable, Protocol):
     """A request that waits."""
-
-    def resume(self) -> bool | None:
-        """Try to go on; ``False`` when there is still no room, ``None`` when it ended otherwise."""
 
     def give_up(self) -> None:
         """It has waited as long as it may: a last try, or an answer that says no."""
@@ -71,8 +68,8 @@ class Waiting:
 
     def go_first(self, shape: RequestShape) -> None:
         """A request has arrived: whoever waits before it gets the first try at what room there may be."""
-        if self._queue.count and shape.previous_response is None:
-            self._serve_lane(shape.model, ahead_of=shape.traffic_class)
+        if shape.previous_response is None:
+            go_first(self._queue, shape.model, shape.traffic_class)
 
     def leave(self, ticket: Ticket[Waiter]) -> None:
         """The request's client is gone."""
@@ -101,17 +98,4 @@ class Waiting:
 
     def _serve(self) -> None:
         self._serving = None
-        for lane in self._queue.lanes():
-            self._serve_lane(lane, ahead_of=TrafficClass.BULK)
-
-    def _serve_lane(self, lane: str, *, ahead_of: TrafficClass) -> None:
-        """Try who is next, if that is before a newcomer of this class, and whoever follows only if that went on."""
-        queue = self._queue
-        for _ in range(queue.count):
-            ticket = queue.head(lane)
-            if ticket is None or (ticket.traffic_class is TrafficClass.BULK and ahead_of is TrafficClass.INTERACTIVE):
-                return
-            went_on = ticket.owner.resume()
-            if went_on is False:
-                return
-            queue.leave(ticket)
+        serve(self._queue)

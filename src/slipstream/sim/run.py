@@ -3,31 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import IntEnum
 
 import numpy as np
 from numpy.typing import NDArray
 
-from slipstream.core.reason import Reason
 from slipstream.core.request import Pool
+from slipstream.sim.fate import REASONS, Fate
 from slipstream.workload.plan import Plan
 
 __all__ = ["REASONS", "Fate", "NodeRun", "Run"]
-
-REASONS: tuple[Reason, ...] = tuple(Reason)
-"""What the numbers in ``reason`` stand for."""
-
-
-class Fate(IntEnum):
-    """How a request ended."""
-
-    FINISHED = 0
-    REFUSED = 1
-    """No node had room, and the queue none either: shed at once."""
-    EXPIRED = 2
-    """It waited in the gateway's queue as long as it may."""
-    UNFINISHED = 3
-    """The run was over before it was."""
 
 
 @dataclass(frozen=True, slots=True)
