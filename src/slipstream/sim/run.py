@@ -45,8 +45,9 @@ class Run:
     """Columns as long as ``plan``. Times are seconds since the plan's start, NaN = it did not come to that.
 
     ``node`` is an index into ``nodes``, -1 = none; ``reason`` into `REASONS`, -1 = never placed; ``fate`` a `Fate`.
-    ``queued_s`` is for how long it waited in the gateway, ``attempts`` how often it was given to a node. ``steps`` are
-    those in which it was decoded, ``verify_steps`` those in which it had a draft.
+    ``queued_s`` is for how long it waited in the gateway, ``attempts`` how often it was given to a node;
+    ``engine_wait_s`` for how long the engine of its last attempt let it wait before it first ran. ``steps`` are those
+    in which it was decoded, ``verify_steps`` those in which it had a draft.
     """
 
     policy: str
@@ -58,6 +59,7 @@ class Run:
     fate: NDArray[np.int8]
     attempts: NDArray[np.int16]
     queued_s: NDArray[np.float64]
+    engine_wait_s: NDArray[np.float64]
     first_token_s: NDArray[np.float64]
     ended_s: NDArray[np.float64]
     drafted: NDArray[np.int32]
