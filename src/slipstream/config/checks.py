@@ -6,11 +6,11 @@ of the wrong type are left to the sections.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from pydantic import ValidationError
 
-from slipstream.config.document import Path
+from slipstream.config.document import Path, Report, value_at
 from slipstream.config.endpoints import ApiKey
 from slipstream.config.schema import DEFAULT_CATEGORIES, FleetConfig
 from slipstream.config.section import Secret
@@ -28,8 +28,6 @@ from slipstream.core.node import DEFAULT_CEILING
 
 __all__ = ["check"]
 
-Report = Callable[[Path, str, str], ConfigProblem]
-
 
 def check(data: object, report: Report) -> Iterator[ConfigProblem]:
     """Every problem between keys; ``report`` makes one from a path, what was found and what is allowed."""
@@ -44,21 +42,8 @@ def check(data: object, report: Report) -> Iterator[ConfigProblem]:
     yield from _output_files(data, report)
 
 
-def _at(data: object, *path: str | int) -> object:
-    """The value at a path; ``None`` when something on the way is missing or no container."""
-    for part in path:
-        match data:
-            case dict():
-                data = data.get(part)
-            case list() if isinstance(part, int):
-                data = data[part]
-            case _:
-                return None
-    return data
-
-
 def _entries(data: object, key: str) -> list[object]:
-    found = _at(data, key)
+    found = value_at(data, key)
     return found if isinstance(found, list) else []
 
 
@@ -69,14 +54,14 @@ def _listeners(data: object, report: Report) -> Iterator[ConfigProblem]:
     path = ("admin", "listen")
     if gateway is not None and clash(gateway, admin):
         yield report(path, f"port {admin.port}, where the gateway listens too", "an address of its own")
-    if not is_loopback(admin.host) and _at(data, "admin", "token") is None:
+    if not is_loopback(admin.host) and value_at(data, "admin", "token") is None:
         allowed = "an address on loopback such as 127.0.0.1:8081, or an admin.token besides: others can reach this one"
         yield report(path, f'"{admin.host}"', allowed)
 
 
 def _address(data: object, section: str) -> Address | None:
     """Where a section listens; ``None`` when the section itself refuses the value."""
-    given = _at(data, section, "listen")
+    given = value_at(data, section, "listen")
     try:
         return parse_address(getattr(FleetConfig.model_construct(), section).listen if given is None else str(given))
     except ValueError:
@@ -84,13 +69,13 @@ def _address(data: object, section: str) -> Address | None:
 
 
 def _admin_token(data: object, report: Report) -> Iterator[ConfigProblem]:
-    if (token := _at(data, "admin", "token")) is not None:
+    if (token := value_at(data, "admin", "token")) is not None:
         yield from _secret(token, ("admin", "token"), report)
 
 
 def _certificates(data: object, report: Report) -> Iterator[ConfigProblem]:
     for section in ("gateway", "admin"):
-        certificate, key = (_at(data, section, "tls", word) for word in ("certificate", "key"))
+        certificate, key = (value_at(data, section, "tls", word) for word in ("certificate", "key"))
         if isinstance(certificate, str) and isinstance(key, str):
             try:
                 check_certificate(certificate, key)
@@ -99,7 +84,7 @@ def _certificates(data: object, report: Report) -> Iterator[ConfigProblem]:
 
 
 def _authorities(node: object, path: Path, report: Report) -> Iterator[ConfigProblem]:
-    file, url = _at(node, "ca"), _at(node, "url")
+    file, url = value_at(node, "ca"), value_at(node, "url")
     if not isinstance(file, str):
         return
     if isinstance(url, str) and not url.startswith("https:"):
@@ -111,8 +96,8 @@ def _authorities(node: object, path: Path, report: Report) -> Iterator[ConfigPro
 
 
 def _keys(data: object, report: Report) -> Iterator[ConfigProblem]:
-    keys = _at(data, "gateway", "keys")
-    if keys == [] and isinstance(_at(data, "gateway", "keys_file"), str):
+    keys = value_at(data, "gateway", "keys")
+    if keys == [] and isinstance(value_at(data, "gateway", "keys_file"), str):
         allowed = "at least one: without any, requests would need none (to leave keys_file out says that this is meant)"
         yield report(("gateway", "keys_file"), "no key, there or here", allowed)
     first: dict[str | bytes, int] = {}
@@ -135,7 +120,7 @@ def _keys(data: object, report: Report) -> Iterator[ConfigProblem]:
 
 def _nodes(data: object, report: Report) -> Iterator[ConfigProblem]:
     nodes = _entries(data, "nodes")
-    if isinstance(data, dict) and not nodes and _at(data, "discovery", "file") is None:
+    if isinstance(data, dict) and not nodes and value_at(data, "discovery", "file") is None:
         if "nodes" not in data:
             yield report(("nodes",), "nothing, and the key is required", "the engine endpoints, at least one")
         elif data["nodes"] == []:
@@ -143,18 +128,18 @@ def _nodes(data: object, report: Report) -> Iterator[ConfigProblem]:
     first: dict[tuple[str, str], int] = {}
     for index in range(len(nodes)):
         for key in ("name", "url"):
-            value = _identity(key, _at(nodes, index, key))
+            value = _identity(key, value_at(nodes, index, key))
             seen = first.setdefault((key, value), index) if value is not None else index
             if seen != index:
                 yield report(("nodes", index, key), f'"{value}", as in nodes[{seen}]', f"a {key} of its own")
         for key in ("ceiling", "speculator"):
-            if _at(nodes, index, "pool") == "standard" and _at(nodes, index, key) is not None:
+            if value_at(nodes, index, "pool") == "standard" and value_at(nodes, index, key) is not None:
                 found = "a key without effect in the standard pool"
                 yield report(("nodes", index, key), found, "to leave it out; max_in_flight limits any node")
-        if (secret := _at(nodes, index, "api_key")) is not None:
+        if (secret := value_at(nodes, index, "api_key")) is not None:
             yield from _secret(secret, ("nodes", index, "api_key"), report)
         yield from _authorities(nodes[index], ("nodes", index), report)
-        if _at(nodes, index, "resolve") == "all" and str(_at(nodes, index, "url")).startswith("https:"):
+        if value_at(nodes, index, "resolve") == "all" and str(value_at(nodes, index, "url")).startswith("https:"):
             allowed = "http://, or one entry for each name: certificates are for names, not for their addresses"
             yield report(("nodes", index, "url"), "https:// beside `resolve: all`", allowed)
 
@@ -181,25 +166,25 @@ def _secret(data: object, path: Path, report: Report) -> Iterator[ConfigProblem]
 
 
 def _category_references(data: object, report: Report) -> Iterator[ConfigProblem]:
-    own = _at(data, "categories")
+    own = value_at(data, "categories")
     known = {*DEFAULT_CATEGORIES, *(own if isinstance(own, dict) else ())}
-    pins = _at(data, "routing", "pins")
+    pins = value_at(data, "routing", "pins")
     rules = _entries(data, "category_rules")
-    named: list[tuple[Path, object]] = [(("default_category",), _at(data, "default_category"))]
+    named: list[tuple[Path, object]] = [(("default_category",), value_at(data, "default_category"))]
     named += [(("routing", "pins", name), name) for name in (pins if isinstance(pins, dict) else ())]
-    named += [(("category_rules", i, "category"), _at(rules, i, "category")) for i in range(len(rules))]
+    named += [(("category_rules", i, "category"), value_at(rules, i, "category")) for i in range(len(rules))]
     for path, name in named:
         if isinstance(name, str) and name not in known:
             yield report(path, f'the unknown category "{name}"', f"one of {', '.join(sorted(known))}")
 
 
 def _hysteresis(data: object, report: Report) -> Iterator[ConfigProblem]:
-    hysteresis = _at(data, "pools", "speculative", "hysteresis")
+    hysteresis = value_at(data, "pools", "speculative", "hysteresis")
     ceilings: list[tuple[Path, object]] = [
-        (("pools", "speculative", "ceiling"), _at(data, "pools", "speculative", "ceiling") or DEFAULT_CEILING)
+        (("pools", "speculative", "ceiling"), value_at(data, "pools", "speculative", "ceiling") or DEFAULT_CEILING)
     ]
     ceilings += [
-        (("nodes", i, "ceiling"), _at(data, "nodes", i, "ceiling")) for i in range(len(_entries(data, "nodes")))
+        (("nodes", i, "ceiling"), value_at(data, "nodes", i, "ceiling")) for i in range(len(_entries(data, "nodes")))
     ]
     for path, ceiling in ceilings:
         if isinstance(ceiling, int) and isinstance(hysteresis, int) and 1 <= ceiling <= hysteresis:
@@ -208,8 +193,8 @@ def _hysteresis(data: object, report: Report) -> Iterator[ConfigProblem]:
 
 def _intervals(data: object, report: Report) -> Iterator[ConfigProblem]:
     default = FleetConfig.model_construct().control
-    interval = _at(data, "control", "poll_interval_s")
-    stale = _at(data, "control", "stale_after_s")
+    interval = value_at(data, "control", "poll_interval_s")
+    stale = value_at(data, "control", "stale_after_s")
     interval = default.poll_interval_s if interval is None else interval
     stale = default.stale_after_s if stale is None else stale
     if isinstance(interval, int | float) and isinstance(stale, int | float) and 0 < stale <= interval:
@@ -218,6 +203,6 @@ def _intervals(data: object, report: Report) -> Iterator[ConfigProblem]:
 
 
 def _output_files(data: object, report: Report) -> Iterator[ConfigProblem]:
-    recording = _at(data, "record", "file")
-    if isinstance(recording, str) and recording == _at(data, "log", "access"):
+    recording = value_at(data, "record", "file")
+    if isinstance(recording, str) and recording == value_at(data, "log", "access"):
         yield report(("record", "file"), f'"{recording}", where the access log goes', "a file of its own")

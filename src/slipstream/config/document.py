@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,10 +11,13 @@ import yaml
 
 from slipstream.core.errors import ConfigError, ConfigProblem
 
-__all__ = ["Document", "Path", "dotted", "read_document"]
+__all__ = ["Document", "Path", "Report", "dotted", "read_document", "value_at"]
 
 Path = tuple[str | int, ...]
 """Where a value stands: ``("nodes", 1, "pool")``."""
+
+Report = Callable[[Path, str, str], ConfigProblem]
+"""Makes a problem of a path, what was found there and what is allowed."""
 
 _MERGE = "tag:yaml.org,2002:merge"
 _TEXT = "tag:yaml.org,2002:str"
@@ -50,6 +54,19 @@ def dotted(path: Path) -> str:
     """``("nodes", 1, "pool")`` as ``nodes[1].pool``."""
     text = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path)
     return text.removeprefix(".")
+
+
+def value_at(data: object, *path: str | int) -> object:
+    """The value at a path; ``None`` when something on the way is missing or no container."""
+    for part in path:
+        match data:
+            case dict():
+                data = data.get(part)
+            case list() if isinstance(part, int):
+                data = data[part]
+            case _:
+                return None
+    return data
 
 
 def read_document(text: str, file: str) -> tuple[Document, list[ConfigProblem]]:

@@ -65,9 +65,14 @@ def _kind(resolved: dict[str, Any], suffix: str) -> str:
     if "enum" in resolved:
         one = " or ".join(f"`{value}`" for value in resolved["enum"])
     else:
-        words = {"object": "section", "string": "text", "integer": "whole number", "number": "number"}
-        one = words.get(resolved["type"], "`true` or `false`") + _limits(resolved)
+        types = resolved["type"] if isinstance(resolved["type"], list) else [resolved["type"]]
+        one = " or ".join(_word(name, resolved) for name in types)
     return {"[]": f"list of: {one}", ".<name>": f"names, each with: {one}"}.get(suffix, one)
+
+
+def _word(name: str, resolved: dict[str, Any]) -> str:
+    words = {"object": "section", "string": "text", "integer": "whole number", "number": "number"}
+    return words.get(name, "`true` or `false`") + (_limits(resolved) if name in {"integer", "number"} else "")
 
 
 def _limits(resolved: dict[str, Any]) -> str:

@@ -13,15 +13,12 @@ from typing import Any, TypeVar, get_args, get_origin
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from slipstream.config.document import Path
+from slipstream.config.document import Path, Report
 from slipstream.config.reference import keys
 from slipstream.config.section import Section
 from slipstream.core.errors import ConfigProblem
 
-__all__ = ["Report", "validated"]
-
-Report = Callable[[Path, str, str], ConfigProblem]
-"""Makes a problem of a path, what was found there and what is allowed."""
+__all__ = ["validated"]
 
 Root = TypeVar("Root", bound=Section)
 
