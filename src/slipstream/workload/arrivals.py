@@ -26,9 +26,12 @@ __all__ = [
     "RateArrivals",
 ]
 
-MOST_REQUESTS = 50_000_000
+MOST_REQUESTS = 20_000_000
 """A plan of more is a slip: it would take gigabytes."""
-MOST_PER_S = 1e9
+RATES_PER_S = (1e-9, 1e9)
+"""From the least rate to the largest: what is beyond is a slip, too."""
+SHORTEST_S = 1e-6
+LONGEST_S = 1e9
 
 _BLOCK = 16_384
 
@@ -108,10 +111,10 @@ class BurstArrivals:
         if self.per_s != 0.0:
             _check_rate("bursts: arrivals between them", self.per_s)
         _check_rate("bursts", self.burst_per_s)
-        if not 0.0 < self.burst_s < self.every_s < math.inf:
+        if not SHORTEST_S <= self.burst_s < self.every_s <= LONGEST_S:
             raise ImpossibleWorkload(
-                "bursts last longer than 0 s and end before the next begins, "
-                f"not {self.burst_s:g} s every {self.every_s:g} s"
+                f"bursts last at least {SHORTEST_S:g} s, less than from one's begin to the next's, which is at most "
+                f"{LONGEST_S:g} s, not {self.burst_s:g} s every {self.every_s:g} s"
             )
 
     def times(self, duration_s: float, requests: int | None, rng: np.random.Generator) -> Seconds:
@@ -137,9 +140,16 @@ class RateArrivals:
     rates: tuple[tuple[float, float], ...]
 
     def __post_init__(self) -> None:
-        at = [at_s for at_s, _ in self.rates]
-        if not at or at != sorted(at) or not all(0.0 <= at_s < math.inf for at_s in at):
-            raise ImpossibleWorkload("rates are points in time, from 0 s on, in their order, at least one")
+        if not self.rates:
+            raise ImpossibleWorkload("rates have at least one point in time")
+        before_s = 0.0
+        for at_s, _ in self.rates:
+            if not (at_s == before_s or before_s + SHORTEST_S <= at_s <= LONGEST_S):
+                raise ImpossibleWorkload(
+                    f"rates: {at_s:g} s after {before_s:g} s; points are in the order of time, from 0 to "
+                    f"{LONGEST_S:g} s, at one time or at least {SHORTEST_S:g} s apart"
+                )
+            before_s = at_s
         for at_s, per_s in self.rates:
             if per_s != 0.0:
                 _check_rate(f"rates: at {at_s:g} s", per_s)
@@ -191,7 +201,7 @@ def _times(
     blocks: list[Seconds] = []
     expected = 0.0
     last_s = 0.0
-    while last_s < duration_s and len(blocks) * _BLOCK < most:
+    while not blocks or (last_s < duration_s and len(blocks) * _BLOCK < most):
         block = gaps(_BLOCK)
         block[0] += expected
         block = np.cumsum(block)
@@ -212,5 +222,6 @@ def _ones(count: int) -> Seconds:
 
 
 def _check_rate(what: str, per_s: float) -> None:
-    if not 0.0 < per_s <= MOST_PER_S:
-        raise ImpossibleWorkload(f"{what}: a rate is above 0 and at most {MOST_PER_S:g} a second, not {per_s:g}")
+    least, most = RATES_PER_S
+    if not least <= per_s <= most:
+        raise ImpossibleWorkload(f"{what}: a rate is {least:g} to {most:g} a second, not {per_s:g}")

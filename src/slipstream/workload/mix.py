@@ -52,7 +52,10 @@ class CategoryTraffic:
 
 @dataclass(frozen=True, slots=True)
 class TraceArrivals:
-    """A trace played ``speed`` times as fast. With ``repeat`` it begins anew when it is over, a mean gap later."""
+    """A trace played ``speed`` times as fast, once: what arrives ends with it, if not before.
+
+    With ``repeat`` it begins anew when it is over, a mean gap later.
+    """
 
     trace: Trace
     speed: float = 1.0

@@ -160,7 +160,7 @@ def _csv_row_of(first: str, trace_format: TraceFormat) -> Callable[[str], Row]:
     def row(line: str) -> Row:
         fields = _fields(line)
         if len(fields) != len(names):
-            raise _NoRow(f"{len(fields)} columns, where the first line names {len(names)}")
+            raise _NoRow(f"found {len(fields)} columns; the first line names {len(names)}")
         return (
             seconds(fields[at]),
             _whole(wanted[1], fields[prompt]),
@@ -223,10 +223,10 @@ def _mooncake_row(line: str) -> Row:
 
 def _check(second: float, prompt_tokens: int, output_tokens: int) -> None:
     if not 0.0 <= second <= MOST_S:
-        raise _NoRow(f"a time of {second:g} s; it is 0 to {MOST_S:g}")
+        raise _NoRow(f"found a time of {second:g} s; allowed: 0 to {MOST_S:g} s")
     for tokens in (prompt_tokens, output_tokens):
         if not 0 <= tokens <= MOST_TOKENS:
-            raise _NoRow(f"{tokens} tokens; a request has 0 to {MOST_TOKENS:,}")
+            raise _NoRow(f"found {_shown(str(tokens))} tokens; allowed: 0 to {MOST_TOKENS:,}")
 
 
 def _shown(text: str) -> str:
