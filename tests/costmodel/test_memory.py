@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from deployments import deployed
 from slipstream.costmodel.catalogue import model_named
 from slipstream.costmodel.errors import ImpossibleInput
-from slipstream.costmodel.memory import admitted
+from slipstream.costmodel.memory import admitted, kv_token_capacity
 from slipstream.costmodel.price import cost_per_million_tokens, gpu_tps
-from slipstream.costmodel.speculator import draft_model, eagle_head, medusa_heads, mtp_layer, ngram
+from slipstream.costmodel.speculator import draft_model, eagle_head, medusa_heads, mtp_layer, ngram, self_speculation
 
 
 @given(
@@ -48,6 +48,37 @@ def test_the_articles_draft_costs_requests_more_replicated_than_sharded() -> Non
     assert replicated.speculator_bytes == pytest.approx(4 * sharded.speculator_bytes)
     assert sharded.standard == replicated.standard == 218
     assert (sharded.speculative, replicated.speculative) == (76, 18)
+
+
+@given(
+    st.sampled_from(["Llama-3.1-8B", "Qwen3-32B", "gpt-oss-20b", "DeepSeek-V3"]),
+    st.sampled_from([None, "head", "draft", "window"]),
+    st.floats(600.0, 131_072.0),
+)
+def test_tokens_that_fit_are_those_of_the_sequences_that_fit(model: str, drafter: str | None, context: float) -> None:
+    deployment = deployed(model, "MI300X", gpus=8)
+    speculator = {
+        None: None,
+        "head": eagle_head(deployment.model),
+        "draft": draft_model(model_named("Llama-3.2-1B"), sharded=False),
+        "window": self_speculation(deployment.model, 512),
+    }[drafter]
+    fits = admitted(deployment, speculator, context)
+    sequences = fits.standard if fits.speculative is None else fits.speculative
+    tokens = kv_token_capacity(deployment, speculator, context=context)
+    assert sequences * context - 1 <= tokens <= (sequences + 1) * context
+    assert tokens <= kv_token_capacity(deployment, None, context=context)
+
+
+def test_tokens_that_fit_need_no_context_where_all_of_it_is_kept() -> None:
+    """The first article's fleet: a 7B draft takes two thirds of the room beside a 70B target on four cards."""
+    deployment = deployed("Llama-3-70B", "A100-80", gpus=4)
+    draft = draft_model(model_named("Llama-2-7B"))
+    assert kv_token_capacity(deployment, None) == kv_token_capacity(deployment, None, context=9000) == 448_288
+    assert kv_token_capacity(deployment, draft) == 156_600
+    assert kv_token_capacity(deployment, None, usable_share=0.8) == 350_632
+    with pytest.raises(ImpossibleInput, match="needs 141 GB for its weights"):
+        kv_token_capacity(deployed("Llama-3-70B", "A100-80"), None)
 
 
 def test_latent_attention_is_repeated_on_every_gpu() -> None:

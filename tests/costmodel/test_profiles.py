@@ -99,6 +99,15 @@ def test_a_table_is_interpolated_and_nowhere_extended() -> None:
             impossible()
 
 
+def test_a_table_may_say_what_prompts_take() -> None:
+    told = {"prefill_base_ms": 4, "prefill_token_ms": 0.03, "drafter_prefill_token_ms": 0.002}
+    costs = profile_of({**TABLE, **told}, "t.json")
+    assert [float(part) for part in costs.prefill_s(1000)] == pytest.approx([0.034, 0.002])
+    with_prompts = curve_of("table", costs, geometric(0.7), 3, [8], Workload(1024, 1000, 100)).rows[0].speedup
+    without = curve_of("table", costs, geometric(0.7), 3, [8], Workload(1024)).rows[0].speedup
+    assert 1.0 < with_prompts < without
+
+
 def test_a_table_that_does_not_state_its_context_is_taken_for_any() -> None:
     costs = profile_of({key: value for key, value in TABLE.items() if key != "context_tokens"}, "t")
     assert costs.standard_s(8, 1) == costs.standard_s(8, 100_000)
@@ -130,6 +139,8 @@ POINT = {"batch_size": 1, "k": 0, "step_ms": 5}
         ({"form": "table", "points": [POINT, {**POINT, "k": -4}]}, "k must not be negative"),
         ({"form": "table", "points": [POINT, {**POINT, "k": 4, "batch_size": 8}]}, "that all its draft lengths cover"),
         ({"form": "table", "points": [POINT], "context_tokens": 0}, "context_tokens must be above 0"),
+        ({"form": "table", "points": [POINT], "prefill_token_ms": -1}, "prefill_token_ms must not be negative, not -1"),
+        ({"form": "table", "points": [POINT], "prefill_base_ms": "slow"}, "prefill_base_ms must be a number"),
         ({"coefficients": {"step_s": 1e-300, "token_s": 0}}, "above 0, at least 1e-09"),
         ({"form": "table", "points": [{"batch_size": 1, "k": 0, "step_ms": 0}]}, "times above 0"),
         ({"form": "table", "points": [{"batch_size": 1, "step_ms": 0}]}, "k must be a number"),

@@ -115,8 +115,9 @@ class TableRows:
     draft length that the table does not have, `decode_row` raises ImpossibleInput naming what it has.
 
     A table knows one context, and its rows are flat: whether sequences are about as long as those it was measured with
-    is for who uses it to see to. Where some sequences draft and others do not, a step lies on the line between the
-    standard one and the one that was measured at the table's proposing share.
+    is for who uses it to see to. Where some sequences draft and others do not, their drafts cost what they cost as a
+    batch of their own, but at least their share of what they cost where the whole batch drafts. The table is taken to
+    have been measured with its proposing share of every batch drafting.
     """
 
     costs: TableCosts
@@ -131,16 +132,15 @@ class TableRows:
 
     def decode_row(self, decoding: int, drafting: int, k: int) -> Row:
         _check(decoding, drafting, k)
-        costs = self.costs
-        context = costs.context_tokens or 1.0
+        costs, context = self.costs, self.costs.context_tokens or 1.0
         standard = float(costs.standard_s(decoding, context))
         if drafting == 0 or k == 0:
             return (standard,) * _TOKENS.size
-        drafts = float(costs.speculative_s(decoding, k, context)) - standard
-        share = drafting / decoding
-        if drafts > 0.0:  # a draft that seems to save time is noise, and noise is not extended
-            share /= costs.proposing_share
-        return (standard + share * drafts,) * _TOKENS.size
+        counted_as = drafting / costs.proposing_share
+        alike = max(costs.batch_range[0], min(counted_as, decoding))
+        sizes = [alike, decoding]
+        own, shared = (costs.speculative_s(sizes, k, context) - costs.standard_s(sizes, context)).tolist()
+        return (standard + max(own, shared * counted_as / decoding),) * _TOKENS.size
 
     def prefill_row(self, tokens_beside: int) -> Row:
         _check_beside(tokens_beside)
