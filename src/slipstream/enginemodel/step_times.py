@@ -57,12 +57,14 @@ class StepTimes:
             row = self._decode[key] = self._rows.decode_row(decoding, drafting, k)
         return at(row, cached_tokens / decoding)
 
-    def prefill_s(self, prompt_tokens: int, cached_tokens: int, tokens_beside: int, *, drafter: bool) -> float:
-        """What ``prompt_tokens`` of one prompt add to a step, of which ``cached_tokens`` were processed before."""
+    def prefill_s(self, prompt_tokens: int, pairs: float, tokens_beside: int, drafter: bool) -> float:  # noqa: FBT001 - positional is cheaper
+        """What ``prompt_tokens``, of one prompt or several, add to a step: ``pairs`` are a prompt token and a token
+        before it in its own prompt, ``tokens_beside`` the step's other query tokens. ``drafter``: it has them too.
+        """
         row = self._prefill.get(tokens_beside)
         if row is None:
             row = self._prefill[tokens_beside] = self._rows.prefill_row(tokens_beside)
-        seconds = at(row, prompt_tokens) + self._pair_s * prompt_tokens * (cached_tokens + prompt_tokens / 2.0)
+        seconds = at(row, prompt_tokens) + self._pair_s * pairs
         if drafter:
             if self._drafter is None:
                 self._drafter = self._rows.drafter_prefill_row()
