@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from slipstream.config.document import Path, Report, value_at
 from slipstream.config.endpoints import ApiKey
-from slipstream.config.schema import DEFAULT_CATEGORIES, FleetConfig
+from slipstream.config.schema import DEFAULT_CATEGORIES, FleetConfig, Polling
 from slipstream.config.section import Secret
 from slipstream.config.values import (
     Address,
@@ -26,7 +26,7 @@ from slipstream.config.values import (
 from slipstream.core.errors import ConfigProblem
 from slipstream.core.node import DEFAULT_CEILING
 
-__all__ = ["check"]
+__all__ = ["check", "check_intervals"]
 
 
 def check(data: object, report: Report) -> Iterator[ConfigProblem]:
@@ -38,7 +38,7 @@ def check(data: object, report: Report) -> Iterator[ConfigProblem]:
     yield from _nodes(data, report)
     yield from _category_references(data, report)
     yield from _hysteresis(data, report)
-    yield from _intervals(data, report)
+    yield from check_intervals(data, report, FleetConfig.model_construct().control)
     yield from _output_files(data, report)
 
 
@@ -191,8 +191,8 @@ def _hysteresis(data: object, report: Report) -> Iterator[ConfigProblem]:
             yield report(path, str(ceiling), f"more than the hysteresis, {hysteresis}")
 
 
-def _intervals(data: object, report: Report) -> Iterator[ConfigProblem]:
-    default = FleetConfig.model_construct().control
+def check_intervals(data: object, report: Report, default: Polling) -> Iterator[ConfigProblem]:
+    """Reports that would always be stale; ``default`` holds for what the file leaves out."""
     interval = value_at(data, "control", "poll_interval_s")
     stale = value_at(data, "control", "stale_after_s")
     interval = default.poll_interval_s if interval is None else interval

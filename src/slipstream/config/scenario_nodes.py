@@ -11,6 +11,7 @@ from slipstream.config.section import Count, NodeName, PoolName, Section, Share
 __all__ = ["CapacityChange", "DraftRange", "NodeGroupSection", "ProfileSection", "ScenarioSpeculator", "Speculating"]
 
 Moment = Annotated[float, Field(ge=0, le=1e9)]
+CacheTokens = Annotated[int, Field(ge=1, le=10**12)]
 DraftLength = Annotated[int, Field(ge=0, le=64)]
 
 
@@ -60,12 +61,12 @@ class ProfileSection(Section):
         description="In place of model and hardware: a linear or table profile, a JSON file relative to the scenario, "
         "or `article-1`, the first article's.",
     )
-    kv_tokens: Count | None = Field(
+    kv_tokens: CacheTokens | None = Field(
         default=None,
         description="Tokens whose keys and values fit on a node; left out = what the memory has room for, or no limit "
         "with a file.",
     )
-    speculative_kv_tokens: Count | None = Field(
+    speculative_kv_tokens: CacheTokens | None = Field(
         default=None, description="The same beside a speculator; left out = likewise."
     )
 

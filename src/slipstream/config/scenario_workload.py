@@ -122,9 +122,6 @@ class ScenarioCategory(Section):
         "category's of that name, else 0.6.",
     )
     traffic_class: ClassName = Field(default=TrafficClass.INTERACTIVE, description="Class of its requests.")
-    model: str | None = Field(
-        default=None, description="Model that they name; left out = the one that nodes serve, if they all serve one."
-    )
     prompt_tokens: LengthsSection | None = Field(default=None, description="Lengths of prompts, unless of a trace.")
     output_tokens: LengthsSection | None = Field(default=None, description="Lengths of answers, unless of a trace.")
     output_limit: Annotated[
@@ -143,6 +140,16 @@ class WorkloadSection(Section):
 
     arrivals: ArrivalsSection | None = Field(default=None, description="When requests arrive.")
     trace: TraceSection | None = Field(default=None, description="Recorded arrivals and lengths.")
+    models: dict[str, Annotated[float, Field(ge=0, le=1e9)]] = Field(
+        default_factory=dict,
+        description="Models that requests ask for and their shares; left out = the one that nodes serve, if they all "
+        "serve one.",
+    )
+    context_tokens: Annotated[int, Field(ge=2, le=100_000_000)] | None = Field(
+        default=None,
+        description="Longest context that is asked for: prompts are cut to leave room for a token, answers to what is "
+        "left; left out = any.",
+    )
     categories: dict[CategoryName, ScenarioCategory] = Field(
         description="What requests there are, at least one kind; each request's is drawn by the shares."
     )
