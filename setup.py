@@ -15,12 +15,14 @@ PACKAGE = Path("src/slipstream")
 INTERPRETED = {"content.py", "embeddings.py", "fields.py", "messages.py", "models.py", "passthrough.py", "responses.py"}
 """Modules of the gateway that define `msgspec.Struct`s, which need real Python classes."""
 
+TELEMETRY = ("access_log", "histogram", "instruments", "json_text", "line_file", "recorder", "sinks")
+
 COMPILED = sorted(
     str(path)
     for path in [
         *PACKAGE.glob("core/**/*.py"),
         *(path for path in PACKAGE.glob("gateway/*.py") if path.name not in INTERPRETED),
-        *(PACKAGE / f"telemetry/{name}.py" for name in ("access_log", "histogram", "instruments", "recorder")),
+        *(PACKAGE / f"telemetry/{name}.py" for name in TELEMETRY),
     ]
 )
 

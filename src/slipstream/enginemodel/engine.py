@@ -281,7 +281,7 @@ class Engine:
 
     def _decode(self, finished: list[Sequence], now: float) -> None:
         """A token for every sequence that decodes, and what is accepted of its draft."""
-        decoding, draw, k = self._decoding, self._draw, self._k
+        decoding, draw, accepting, k = self._decoding, self._draw, self._accepting, self._k
         everyone, drops = self._everyone, self._drop_below > 0.0
         falls = k > 0 and self._falls
         kept = alphas_kept(decoding, self.kv_use) if falls else []
@@ -310,7 +310,7 @@ class Engine:
                 sequence.drafted += k
                 sequence.accepted += accepted
                 sequence.verify_steps += 1
-                self._accepting[accepted] += 1
+                accepting[accepted] = accepting[accepted] + 1
                 drafting += 1
                 all_accepted += accepted
                 count += accepted
