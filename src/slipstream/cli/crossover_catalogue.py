@@ -8,9 +8,9 @@ from rich.console import Group, RenderableType
 from rich.markup import escape
 from rich.text import Text
 
-from slipstream.cli.crossover_modelled import HEADS
 from slipstream.cli.tables import Column, FittingTable, number
 from slipstream.costmodel.catalogue import engines, hardware, models
+from slipstream.costmodel.speculator import HEADS
 
 __all__ = ["catalogue", "catalogue_report"]
 

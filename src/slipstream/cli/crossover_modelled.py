@@ -2,57 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 from slipstream.cli.crossover_answer import Answered, Bill, Found, answer_of, throughput
 from slipstream.cli.crossover_question import Acceptance, Candidate
 from slipstream.core.speedup import recommendation_of
 from slipstream.costmodel.acceptance import AcceptanceCurve, geometric, surviving
-from slipstream.costmodel.catalogue import engine_named, hardware_named, model_named
+from slipstream.costmodel.catalogue import any_model, engine_named, hardware_named, model_named
 from slipstream.costmodel.costs import Costs, RooflineCosts
 from slipstream.costmodel.curve import Workload, best_k, curve_of, user_throughputs
 from slipstream.costmodel.errors import ImpossibleInput
-from slipstream.costmodel.gguf_model import model_from_gguf
 from slipstream.costmodel.memory import Admitted, admitted
 from slipstream.costmodel.mixture import exclusions, heterogeneous
 from slipstream.costmodel.model import Model
 from slipstream.costmodel.profiles import LinearCosts, TableCosts, article_1, read_profile
 from slipstream.costmodel.roofline import Deployment
-from slipstream.costmodel.speculator import (
-    Speculator,
-    block_head,
-    draft_model,
-    eagle_head,
-    medusa_heads,
-    mtp_layer,
-    ngram,
-)
+from slipstream.costmodel.speculator import HEADS, Speculator, draft_model, ngram
 
 __all__ = [
-    "HEADS",
     "Found",
-    "any_model",
     "costs_from_profile",
     "deployment_of",
     "hub_name",
     "modelled",
     "speculator_of",
 ]
-
-HEADS: Mapping[str, Callable[[Model], Speculator]] = MappingProxyType(
-    {
-        "eagle": lambda target: eagle_head(target, version=1),
-        "eagle3": eagle_head,
-        "medusa": medusa_heads,
-        "mtp": mtp_layer,
-        "block": block_head,
-    }
-)
-"""Speculators that are made for a target, by name. Others are ngram, and draft models by their own names."""
 
 DEFAULT_CONTEXT = 1024
 
@@ -93,11 +70,6 @@ def speculator_of(candidate: Candidate, target: Model, *, sharded: bool) -> Spec
             raise ImpossibleInput(f"no speculator is called {name}: {known}, or a draft model; {error}") from None
         made = draft_model(model, sharded=sharded)
     return made if share is None else replace(made, proposing_share=share)
-
-
-def any_model(name: str) -> Model:
-    """A model of the catalogue, of a folder, or of a GGUF file. Raises `ImpossibleInput` for what is none of these."""
-    return model_from_gguf(Path(name)) if name.endswith(".gguf") else model_named(name)
 
 
 def hub_name(name: str) -> str:

@@ -11,11 +11,12 @@ from typing import Any, TypeVar
 
 from slipstream.costmodel.engine import Engine
 from slipstream.costmodel.errors import ImpossibleInput
+from slipstream.costmodel.gguf_model import model_from_gguf
 from slipstream.costmodel.hardware import Hardware
 from slipstream.costmodel.huggingface import model_from_config, read_json
 from slipstream.costmodel.model import Model
 
-__all__ = ["engine_named", "engines", "hardware", "hardware_named", "model_named", "models"]
+__all__ = ["any_model", "engine_named", "engines", "hardware", "hardware_named", "model_named", "models"]
 
 _Entry = TypeVar("_Entry", Hardware, Model, Engine)
 
@@ -71,6 +72,11 @@ def model_named(name: str) -> Model:
         return _from_file(Model, path)
     known = ", ".join(models())
     raise ImpossibleInput(f"no model is called {name}; known are {known}, or give a folder with a config.json")
+
+
+def any_model(name: str) -> Model:
+    """As `model_named`, or of a GGUF file."""
+    return model_from_gguf(Path(name)) if name.endswith(".gguf") else model_named(name)
 
 
 def engine_named(name: str) -> Engine:

@@ -8,8 +8,10 @@ positions in one, and n-gram lookup has no weights at all.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -19,6 +21,7 @@ from slipstream.costmodel.model import Model
 from slipstream.costmodel.roofline import Deployment, pass_s
 
 __all__ = [
+    "HEADS",
     "Speculator",
     "SpeculatorKind",
     "block_head",
@@ -230,3 +233,15 @@ def drafter_prefill_s(deployment: Deployment, speculator: Speculator, prompt_tok
     if speculator.drafter is None or speculator.kind in (SpeculatorKind.MEDUSA, SpeculatorKind.SELF):
         return np.zeros_like(prompt)
     return pass_s(_drafting(deployment, speculator, speculator.drafter), 1.0, prompt, prompt / 2.0)
+
+
+HEADS: Mapping[str, Callable[[Model], Speculator]] = MappingProxyType(
+    {
+        "eagle": lambda target: eagle_head(target, version=1),
+        "eagle3": eagle_head,
+        "medusa": medusa_heads,
+        "mtp": mtp_layer,
+        "block": block_head,
+    }
+)
+"""Speculators that are made for a target, by name. Others are ngram, and draft models by their own names."""
