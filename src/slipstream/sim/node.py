@@ -1,0 +1,212 @@
+"""A node of a simulated fleet: an engine that runs its steps, and what it says of itself when it is polled."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence as Several
+from math import floor, inf
+from typing import Final, Protocol
+
+from slipstream.core.node import NodeReport, NodeSpec, SpeculativeCounters, SpeculatorKind
+from slipstream.core.node_state import NodeState
+from slipstream.enginemodel.engine import Engine
+from slipstream.enginemodel.sequence import Sequence
+from slipstream.enginemodel.settings import Speculation
+
+__all__ = ["FINISHED", "FIRST_TOKEN", "PREEMPTED", "Node", "Note"]
+
+COUNTERS_INTERVAL_S: Final = 1.0
+"""As control/poller.py: counters are read no more often, since acceptance changes slower than load."""
+
+FIRST_TOKEN: Final = 0
+PREEMPTED: Final = 1
+FINISHED: Final = 2
+
+Note = tuple[float, int, int, int, Sequence]
+"""Something that a step showed: when, on which node, its place among what that step showed, what, of which sequence."""
+
+
+class Acceptance(Protocol):
+    """What is accepted of a category's drafts."""
+
+    def at(self, quantile: float) -> tuple[float, ...]:
+        """The survival of the request at that quantile, 0..1."""
+
+
+class Node:
+    """One node. ``index`` is its place in the fleet's columns, ``phase`` (0..1) when in an interval it is polled.
+
+    ``acceptance`` is what its speculator has accepted of each category, by the category's index; empty for a standard
+    node. ``ends_at`` is when the running step ends, infinity = none runs. ``batch_sizes[b]`` counts steps with ``b``
+    sequences admitted. ``polled``: its next poll is due. ``state`` is the gateway's view of it, ``None`` while it is
+    not in the fleet. ``joined_at`` and ``present_s`` are since when it is there, and for how long it was before.
+    """
+
+    __slots__ = (
+        "_capacity",
+        "_counters",
+        "_counters_due",
+        "_k",
+        "_kind",
+        "_speculates",
+        "acceptance",
+        "batch_sizes",
+        "ends_at",
+        "engine",
+        "gpus",
+        "index",
+        "joined_at",
+        "leaving",
+        "name",
+        "phase",
+        "polled",
+        "present_s",
+        "saturated_at",
+        "saturated_s",
+        "spec",
+        "state",
+    )
+
+    def __init__(
+        self,
+        index: int,
+        spec: NodeSpec,
+        gpus: int,
+        phase: float,
+        engine: Engine,
+        slots: int,
+        speculation: Speculation | None,
+        acceptance: Several[Acceptance],
+    ) -> None:
+        self.index = index
+        self.spec = spec
+        self.name = spec.name
+        self.gpus = gpus
+        self.phase = phase
+        self.engine = engine
+        self.acceptance = acceptance
+        self.ends_at: float = inf
+        self.batch_sizes: list[int] = [0] * (slots + 1)
+        self.state: NodeState | None = None
+        self.leaving = False
+        self.polled = False
+        self.joined_at = 0.0
+        self.present_s = 0.0
+        self.saturated_at = -1.0
+        self.saturated_s = 0.0
+        self._capacity = slots
+        self._speculates = speculation is not None
+        self._k: int | None = None
+        self._kind: SpeculatorKind | None = None
+        if speculation is not None:
+            self._k = None if speculation.schedule else speculation.k
+            self._kind = SpeculatorKind.DRAFT if speculation.proposing_share >= 1.0 else SpeculatorKind.NGRAM
+        self._counters: SpeculativeCounters | None = None
+        self._counters_due = 0.0
+
+    def submit(self, sequence: Sequence, now: float) -> bool:
+        """Give the engine a sequence; whether it took it."""
+        if not self.engine.submit(sequence, now):
+            return False
+        if self.ends_at == inf:
+            self._begin(now)
+        return True
+
+    def run(self, until: float, notes: list[Note]) -> None:
+        """Run the steps that end until then, that moment included; ``notes`` gets what ended with them."""
+        engine, index, sizes = self.engine, self.index, self.batch_sizes
+        now = self.ends_at
+        while now <= until:
+            finished = engine.end_step(now)
+            if finished:
+                for place, sequence in enumerate(finished):
+                    notes.append((now, index, place, FINISHED, sequence))
+            ends_at = engine.begin_step(now)
+            if ends_at < inf:
+                sizes[engine.running] += 1
+            now = ends_at
+        self.ends_at = now
+
+    def run_watched(self, until: float, notes: list[Note]) -> None:
+        """The same, and ``notes`` gets first tokens and preemptions too."""
+        engine = self.engine
+        while self.ends_at <= until:
+            now = self.ends_at
+            before = engine.sequences()
+            losses = [sequence.preemptions for sequence in before]
+            finished = engine.end_step(now)
+            place = 0
+            for sequence, lost in zip(before, losses, strict=True):
+                if sequence.first_token_at == now:
+                    notes.append((now, self.index, place, FIRST_TOKEN, sequence))
+                    place += 1
+                if sequence.preemptions > lost:
+                    notes.append((now, self.index, place, PREEMPTED, sequence))
+                    place += 1
+            for sequence in finished:
+                notes.append((now, self.index, place, FINISHED, sequence))
+                place += 1
+            self._begin(now)
+
+    def _begin(self, now: float) -> None:
+        self.ends_at = self.engine.begin_step(now)
+        if self.ends_at < inf:
+            self.batch_sizes[self.engine.running] += 1
+
+    def next_poll(self, after: float, interval_s: float) -> float:
+        """The first moment later than ``after`` at which it is polled: multiples of the interval, its phase past them,
+        so that no two nodes are asked at once and no beat drifts.
+        """
+        beat = (floor(after / interval_s - self.phase) + 1 + self.phase) * interval_s
+        return beat if beat > after else beat + interval_s
+
+    def report(self, now: float) -> NodeReport:
+        """What its engine says when it is asked now."""
+        engine = self.engine
+        if self._speculates and now >= self._counters_due:
+            self._counters = SpeculativeCounters(
+                engine.drafted,
+                engine.accepted,
+                engine.verify_steps,
+                tuple(engine.accepted_per_position),
+                engine.generated_tokens,
+            )
+            self._counters_due = self.next_poll(now, COUNTERS_INTERVAL_S)
+        return NodeReport(
+            engine.running,
+            engine.waiting,
+            engine.kv_use,
+            self._capacity,
+            self._speculates,
+            self._k,
+            self._kind,
+            self._counters,
+            self.spec.models,
+            "sim",
+            "1",
+        )
+
+    def joined(self, state: NodeState, now: float) -> None:
+        """It is in the fleet from now on."""
+        self.state = state
+        self.leaving = False
+        self.joined_at = now
+
+    def left(self, now: float) -> None:
+        """It is in the fleet no more, or the run is over."""
+        if self.state is not None:
+            self.state = None
+            self.follow_saturation(now)
+            self.present_s += now - self.joined_at
+
+    def follow_saturation(self, now: float) -> bool:
+        """Keep the gateway's account of how long it was saturated; whether that changed just now."""
+        state = self.state
+        saturated = state is not None and state.saturated
+        if saturated == (self.saturated_at >= 0.0):
+            return False
+        if saturated:
+            self.saturated_at = now
+        else:
+            self.saturated_s += now - self.saturated_at
+            self.saturated_at = -1.0
+        return True

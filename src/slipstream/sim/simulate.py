@@ -1,0 +1,212 @@
+"""A scenario under one policy and seed: built, run, and told in columns."""
+
+from __future__ import annotations
+
+import random
+from array import array
+from collections.abc import Callable
+from hashlib import blake2b
+from time import perf_counter
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from slipstream.core.acceptance import AcceptanceBook
+from slipstream.core.dispatch import Dispatcher
+from slipstream.core.evidence import CategoryEvidence
+from slipstream.core.fleet import Fleet
+from slipstream.core.node import NodeSpec
+from slipstream.core.request_queue import RequestQueue
+from slipstream.enginemodel.acceptance import RequestAcceptance
+from slipstream.enginemodel.engine import Engine
+from slipstream.enginemodel.step_times import StepTimes
+from slipstream.sim.columns import Columns
+from slipstream.sim.events import EventLog
+from slipstream.sim.fleet_loop import FleetLoop, Group, Resize, Rows
+from slipstream.sim.gateway import Exchange, Gateway
+from slipstream.sim.node import Node
+from slipstream.sim.policies import ceiling_of, equipped, pins_of, routing_of
+from slipstream.sim.run import NodeRun, Run
+from slipstream.sim.scenario import Category, NodeGroup, Policy, Scenario
+from slipstream.workload.plan import CLASSES, Plan
+
+__all__ = ["fleet_loop", "simulate"]
+
+ROWS: Final = 4096
+"""Of the plan, at a time: as plain numbers they take ten times the room."""
+GOLDEN_RATIO: Final = 0.6180339887498949
+"""As control/supervisor.py: phases this far apart, modulo 1, are spread evenly however many there will be."""
+
+
+def simulate(
+    scenario: Scenario,
+    policy: Policy,
+    seed: int,
+    *,
+    events: Callable[[bytes], None] | None = None,
+    progress: Callable[[float], None] | None = None,
+) -> Run:
+    """Run a scenario in virtual time.
+
+    ``events`` gets what happens, a JSON line each (see `slipstream.sim.events`); the same seed gives the same lines.
+    ``progress`` gets the share of the plan's requests that have come, 0..1, once every thousand. Raises
+    ``ImpossibleEngine`` for nodes that can not be equipped as the policy wants, and ``ValueError`` for a policy that
+    decides nothing (the bound) and for a plan with a category that the scenario does not know.
+    """
+    started = perf_counter()
+    plan = scenario.plan_of(seed)
+    loop = fleet_loop(scenario, policy, seed, plan, events=events, progress=progress)
+    loop.run()
+    columns = loop.gateway.columns
+    return Run(
+        policy=policy.name,
+        seed=seed,
+        plan=plan,
+        nodes=tuple(_told(node) for node in loop.nodes),
+        node=_column(columns.node, np.int16),
+        reason=_column(columns.reason, np.int8),
+        fate=_column(columns.fate, np.int8),
+        attempts=_column(columns.attempts, np.int16),
+        queued_s=_column(columns.queued_s, np.float64),
+        engine_wait_s=_column(columns.engine_wait_s, np.float64),
+        first_token_s=_column(columns.first_token_s, np.float64),
+        ended_s=_column(columns.ended_s, np.float64),
+        drafted=_column(columns.drafted, np.int32),
+        accepted=_column(columns.accepted, np.int32),
+        verify_steps=_column(columns.verify_steps, np.int32),
+        steps=_column(columns.steps, np.int32),
+        ended_at_s=loop.ended_at,
+        wall_s=perf_counter() - started,
+    )
+
+
+def fleet_loop(
+    scenario: Scenario,
+    policy: Policy,
+    seed: int,
+    plan: Plan,
+    *,
+    events: Callable[[bytes], None] | None = None,
+    progress: Callable[[float], None] | None = None,
+) -> FleetLoop:
+    """The fleet of a scenario at its start, ready to run; arguments and errors as of `simulate`."""
+    settings = scenario.gateway
+    known = {category.name: category for category in scenario.categories}
+    missing = sorted(set(plan.categories) - known.keys())
+    if missing:
+        raise ValueError(f"nothing is known of the acceptance of {', '.join(missing)}")
+    categories = [known[name] for name in plan.categories]
+    fleet = Fleet((), 0.0, stale_after_s=settings.stale_after_s, hysteresis=settings.hysteresis)
+    evidence = CategoryEvidence(AcceptanceBook(scenario.prior, half_life=settings.evidence_half_life_s))
+    dispatcher = Dispatcher(fleet, evidence, routing_of(policy, evidence, fleet), _chance(seed, "gateway"))
+    nodes: list[Node] = []
+    groups: list[Group] = []
+    changes: list[tuple[float, Resize]] = []
+    for group in scenario.groups:
+        built = _group(group, policy, seed, categories, len(nodes))
+        nodes += built.nodes
+        groups.append(built)
+        for at, size in group.capacity_changes:
+            if at <= 0.0:
+                built.size = size
+            else:
+                changes.append((at, Resize(built, size)))
+    queue: RequestQueue[Exchange] = RequestQueue(settings.queue_size, settings.queue_timeout_s)
+    gateway = Gateway(
+        dispatcher,
+        {node.name: node for node in nodes},
+        queue,
+        Columns(len(plan)),
+        None if events is None else EventLog(events),
+        settings.forward_s,
+        settings.retries,
+        settings.request_statistics,
+    )
+    loop = FleetLoop(
+        gateway,
+        nodes,
+        lambda first: _rows(plan, first),
+        len(plan),
+        plan.categories,
+        CLASSES,
+        plan.models,
+        dict(pins_of(scenario, policy)),
+        scenario.warm_up_s + scenario.window_s + scenario.drain_s,
+        settings.poll_interval_s,
+        settings.report_delay_s,
+        progress,
+    )
+    loop.start(groups, changes)
+    return loop
+
+
+def _group(group: NodeGroup, policy: Policy, seed: int, categories: list[Category], first: int) -> Group:
+    """A group's nodes, equipped as the policy wants. ``first`` is the index of its first node in the fleet."""
+    pool, equipment = equipped(group, policy)
+    settings = equipment.settings
+    speculation = settings.speculation
+    acceptance: list[RequestAcceptance] = []
+    if speculation is not None:
+        longest = speculation.longest
+        acceptance = [RequestAcceptance(category.survival, category.spread, longest) for category in categories]
+    times = StepTimes(equipment.rows)
+    nodes = []
+    for number in range(group.count):
+        name = f"{group.name}-{number}"
+        index = first + number
+        spec = NodeSpec(name, "", pool, "sim", (group.model,), ceiling_of(group, policy))
+        engine = Engine(settings, times, _chance(seed, name))
+        phase = index * GOLDEN_RATIO % 1.0
+        nodes.append(Node(index, spec, group.gpus, phase, engine, settings.slots, speculation, acceptance))
+    return Group(group.name, nodes)
+
+
+def _chance(seed: int, name: str) -> Callable[[], float]:
+    """A stream of uniform numbers of its own for each seed and purpose, the same in every process."""
+    digest = blake2b(f"{seed}/{name}".encode(), digest_size=8).digest()
+    return random.Random(int.from_bytes(digest, "big")).random
+
+
+def _rows(plan: Plan, first: int) -> Rows:
+    rows = slice(first, first + ROWS)
+    return Rows(
+        plan.arrival_s[rows].tolist(),
+        plan.prompt_tokens[rows].tolist(),
+        plan.output_tokens[rows].tolist(),
+        plan.category[rows].tolist(),
+        plan.traffic_class[rows].tolist(),
+        plan.quantile[rows].tolist(),
+        plan.output_limit[rows].tolist(),
+        plan.model[rows].tolist(),
+        plan.session[rows].tolist(),
+    )
+
+
+def _column(values: array[Any], dtype: Any) -> NDArray[Any]:
+    return np.frombuffer(values, dtype) if len(values) else np.zeros(0, dtype)
+
+
+def _told(node: Node) -> NodeRun:
+    engine, sizes = node.engine, np.array(node.batch_sizes)
+    steps = int(sizes.sum())
+    batches = np.arange(len(sizes))
+    running = batches[sizes > 0]
+    return NodeRun(
+        name=node.name,
+        pool=node.spec.pool,
+        gpus=node.gpus,
+        seconds=node.present_s,
+        busy_s=engine.busy_s,
+        steps=engine.steps,
+        mean_running=float(sizes @ batches) / steps if steps else 0.0,
+        running_p95=float(np.searchsorted(np.cumsum(sizes), 0.95 * steps)) if steps else 0.0,
+        running_peak=int(running[-1]) if steps else 0,
+        output_tokens=engine.generated_tokens,
+        prompt_tokens=engine.prompt_tokens,
+        drafted=engine.drafted,
+        accepted=engine.accepted,
+        verified=engine.verified_tokens,
+        preemptions=engine.preemptions,
+        saturated_share=node.saturated_s / node.present_s if node.present_s > 0.0 else 0.0,
+    )
