@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from histories import ANSWERED, attempt, history
+from histories import ANSWERED, HISTORIES, attempt, history
 from slipstream.core.acceptance import SpeculationSample
 from slipstream.core.history import History
 from slipstream.core.outcome import Ending, Outcome
@@ -120,3 +122,52 @@ def test_the_words_of_a_client_can_not_break_a_line_and_are_bounded(words: str, 
     assert line["path"] == words[:256]
     assert line["model"] == (words[:128] or None)
     assert line["id"] == request_id
+
+
+def milliseconds(seconds: float | None) -> float | None:
+    return None if seconds is None else int(seconds * 1e6 + 0.5) / 1e3
+
+
+def whole_line(ended: History, wall_clock: float) -> dict[str, Any]:
+    """What a line says, key by key."""
+    shape, placement = ended.shape, ended.attempts[-1].placement if ended.attempts else None
+    outcome = None if placement is None else placement.outcome
+    latency, sample = (None, None) if outcome is None else (outcome.latency, outcome.sample)
+    steps = None if sample is None else sample.verify_steps
+    micros = int((wall_clock - (ended.ended_at - ended.received_at)) * 1e6 + 0.5)
+    return {
+        "time": datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=micros),
+        "id": ended.request_id,
+        "key": ended.key_id,
+        "method": ended.method,
+        "path": ended.path[:256],
+        "status": ended.status,
+        "error": ended.error,
+        "model": None if shape is None else shape.model[:128] or None,
+        "category": None if shape is None else shape.category,
+        "traffic_class": None if shape is None else shape.traffic_class,
+        "streamed": None if shape is None else shape.streamed,
+        "node": None if placement is None else placement.decision.node,
+        "pool": None if placement is None else placement.decision.pool,
+        "reason": None if placement is None else placement.decision.reason,
+        "attempts": len(ended.attempts),
+        "ending": None if outcome is None else outcome.ending,
+        "prompt_tokens": None if outcome is None else outcome.prompt_tokens,
+        "output_tokens": None if outcome is None else outcome.output_tokens,
+        "drafted": None if sample is None else sample.drafted,
+        "accepted": None if sample is None else sample.accepted,
+        "tau": None if sample is None or not steps else int((1 + sample.accepted / steps) * 1e4 + 0.5) / 1e4,
+        "ttft_ms": None if latency is None else milliseconds(latency.ttft_s),
+        "tpot_ms": None if latency is None else milliseconds(latency.tpot_s),
+        "e2e_ms": milliseconds(ended.ended_at - ended.received_at),
+        "queued_ms": milliseconds(ended.queued_s),
+    }
+
+
+@settings(max_examples=50)
+@given(HISTORIES, st.floats(0.0, 4e9))
+def test_a_line_is_what_an_encoder_of_json_would_have_written(ended: History, wall_clock: float) -> None:
+    kept = Kept()
+    AccessLog(kept, lambda: wall_clock).answered(ended)
+    written = json.loads(kept.lines[0])
+    assert list(written.items()) == list(json.loads(msgspec.json.encode(whole_line(ended, wall_clock))).items())

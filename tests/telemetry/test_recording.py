@@ -6,18 +6,20 @@ import json
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from histories import ANSWERED, attempt, history
-from slipstream.core.history import History
+from histories import ANSWERED, HISTORIES, attempt, history
+from slipstream.core.history import Attempt, History
 from slipstream.core.outcome import Ending, Outcome
 from slipstream.core.policy import Reason
 from slipstream.core.request import Pool, RequestShape, TrafficClass
 from slipstream.telemetry.recorder import Recorder
 from slipstream.telemetry.recording import (
     FORMAT,
+    RecordedAttempt,
     RecordedRequest,
     RecordedShape,
     RecordingUnreadable,
@@ -138,3 +140,77 @@ def test_a_later_format_is_refused_and_later_keys_are_passed_over(tmp_path: Path
 def test_a_file_that_is_not_there_is_said(tmp_path: Path) -> None:
     with pytest.raises(RecordingUnreadable, match="No such file"):
         list(read_recording(tmp_path / "none"))
+
+
+def rounded(seconds: float | None, unit: float = 1e3) -> float | None:
+    """To the microsecond, in milliseconds (or seconds, ``unit`` 1e6)."""
+    return None if seconds is None else int(seconds * 1e6 + 0.5) / unit
+
+
+def placed(one: Attempt, received_at: float) -> RecordedAttempt:
+    decision, outcome = one.placement.decision, one.placement.outcome
+    latency, sample = (None, None) if outcome is None else (outcome.latency, outcome.sample)
+    return RecordedAttempt(
+        rounded(decision.at - received_at, 1e6) or 0.0,
+        decision.node,
+        decision.pool,
+        decision.reason,
+        decision.fleet_version,
+        decision.draw,
+        one.occupancy,
+        one.ceiling,
+        one.limit,
+        None if outcome is None else outcome.ending,
+        None if outcome is None else outcome.status,
+        None if outcome is None else outcome.prompt_tokens,
+        None if outcome is None else outcome.output_tokens,
+        None if sample is None else sample.drafted,
+        None if sample is None else sample.accepted,
+        None if sample is None else sample.verify_steps,
+        None if latency is None else rounded(latency.ttft_s),
+        None if latency is None else rounded(latency.tpot_s),
+        None if latency is None else rounded(latency.e2e_s),
+    )
+
+
+def whole_request(ended: History, began_at: float, wall_clock: float) -> RecordedRequest:
+    took = ended.ended_at - ended.received_at
+    shape = None
+    if ended.shape is not None:
+        fields = vars_of(ended.shape)
+        previous = fields["previous_response"]
+        fields |= {"model": fields["model"][:128], "previous_response": None if previous is None else previous[:128]}
+        shape = RecordedShape(**fields)
+    return RecordedRequest(
+        FORMAT,
+        ended.request_id,
+        rounded(wall_clock - took, 1e6) or 0.0,
+        rounded(ended.received_at - began_at, 1e6) or 0.0,
+        rounded(took, 1e6) or 0.0,
+        ended.key_id,
+        ended.method,
+        ended.path[:256],
+        shape,
+        tuple([placed(one, ended.received_at) for one in ended.attempts]),
+        ended.status,
+        ended.error,
+    )
+
+
+@settings(max_examples=50)
+@given(st.lists(HISTORIES, min_size=1, max_size=2), st.floats(0.0, 4e9))
+def test_a_recording_reads_as_if_an_encoder_of_json_had_written_it(
+    tmp_path_factory: pytest.TempPathFactory, ended: list[History], wall_clock: float
+) -> None:
+    path = tmp_path_factory.mktemp("law") / "r"
+    recorder = Recorder(Written(path), 4.0, lambda: wall_clock)
+    for one in ended:
+        recorder.answered(one)
+    meant = [whole_request(one, 4.0, wall_clock) for one in ended]
+    assert list(read_recording(path)) == meant
+    decoded = [json.loads(line) for line in path.read_bytes().splitlines()]
+    encoded = [json.loads(msgspec.json.encode(one)) for one in meant]
+    for one, other in zip(decoded, encoded, strict=True):
+        assert [list(part) for part in (one, one["shape"] or (), *one["attempts"])] == [
+            list(part) for part in (other, other["shape"] or (), *other["attempts"])
+        ]
