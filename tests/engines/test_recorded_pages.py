@@ -170,6 +170,18 @@ def test_a_number_of_slots_that_a_server_may_have_is_its_capacity(slots: int) ->
     assert _facts(LLAMACPP, "/props", b'{"total_slots":%d}' % slots).capacity == slots
 
 
+@pytest.mark.parametrize(
+    ("engine", "path", "page"),
+    [
+        (VLLM, "/version", b'{"version":"%s"}'),
+        (LLAMACPP, "/props", b'{"total_slots":1,"build_info":"%s"}'),
+        (ENGINES["sglang"], "/server_info", b'{"version":"%s"}'),
+    ],
+)
+def test_of_a_long_version_no_more_than_64_characters_are_kept(engine: Engine, path: str, page: bytes) -> None:
+    assert _facts(engine, path, page % (b"1" * 5000)).version == "1" * 64
+
+
 def test_a_version_that_is_something_else_is_garbage() -> None:
     with pytest.raises(EngineGarbage, match="version"):
         _facts(VLLM, "/version", b'{"version":null}')

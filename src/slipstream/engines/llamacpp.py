@@ -14,6 +14,7 @@ from slipstream.engines.engine import Engine, Page, ResponseStatistics
 from slipstream.engines.metrics import MetricNames, read_metrics
 from slipstream.engines.models import MODELS
 from slipstream.engines.usage import NO_USAGE, Count, Usage
+from slipstream.engines.version import bounded_version
 
 __all__ = ["LLAMACPP"]
 
@@ -103,7 +104,9 @@ def _read_properties(page: bytes) -> NodeReport:
     """`speculative.types` in here reads ``none`` whatever is configured, so it is not looked at."""
     properties = read_document(_properties_decoder, page, "llama.cpp's properties")
     believable = 0 < properties.total_slots <= MOST_SLOTS
-    return NodeReport(capacity=properties.total_slots if believable else None, version=properties.build_info)
+    return NodeReport(
+        capacity=properties.total_slots if believable else None, version=bounded_version(properties.build_info)
+    )
 
 
 class _Timings(msgspec.Struct, gc=False):

@@ -21,6 +21,7 @@ from slipstream.engines.engine import Engine, Page, ResponseStatistics
 from slipstream.engines.metrics import MetricNames, count, mean, read_metrics
 from slipstream.engines.models import MODELS
 from slipstream.engines.usage import NO_USAGE, Count, Usage
+from slipstream.engines.version import bounded_version
 
 __all__ = ["SGLANG"]
 
@@ -68,7 +69,7 @@ def _read_loads(page: bytes) -> NodeReport:
         kv_use=sum(shares) / len(shares) if shares else None,
         capacity=sum(limit or 0 for limit in limits) or None if None not in limits else None,
         engine=NAME,
-        version=document.version,
+        version=bounded_version(document.version),
     )
 
 
@@ -111,7 +112,9 @@ def _read_server_info(page: bytes) -> NodeReport:
     algorithm = info.speculative_algorithm
     speculating = bool(algorithm) and algorithm != "NONE"
     if not speculating or algorithm is None:
-        return NodeReport(capacity=info.max_running_requests or None, speculating=False, version=info.version)
+        return NodeReport(
+            capacity=info.max_running_requests or None, speculating=False, version=bounded_version(info.version)
+        )
     k = info.speculative_num_steps
     if k is None and info.speculative_num_draft_tokens:
         k = info.speculative_num_draft_tokens - 1  # the last one verified is the target's own
@@ -121,7 +124,7 @@ def _read_server_info(page: bytes) -> NodeReport:
         k=None if info.speculative_adaptive else k or None,
         speculator_kind=SpeculatorKind.NGRAM if algorithm.upper() == "NGRAM" else SpeculatorKind.DRAFT,
         drafter=drafter_name(algorithm, info.speculative_draft_model_path),
-        version=info.version,
+        version=bounded_version(info.version),
     )
 
 
