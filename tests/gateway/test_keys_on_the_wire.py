@@ -9,6 +9,7 @@ import pytest
 
 from gateway_rig import Client, Response, eventually, rig
 from scripted_node import Behaviour, answer, chunked, close, die_after, scripted_node, stall, stream
+from slipstream.core.errors import TooManyInFlight
 from slipstream.core.keys import KeyPolicy, digest_of
 from slipstream.core.request import PinSource, Pool, TrafficClass
 from slipstream.gateway.keys import KeyRing
@@ -132,6 +133,20 @@ async def test_a_key_taken_away_is_refused_on_connections_that_had_used_it() -> 
         gateway.gateway.configure(dataclasses.replace(gateway.ports, keys=None), Limits())
         client.post(headers=BEARER)
         assert (await client.response()).status == 200
+
+
+def test_what_is_in_flight_counts_on_when_a_key_was_taken_away_and_comes_back() -> None:
+    before = ring(max_in_flight=1)
+    key = before.find(SECRET.encode())
+    assert key is not None
+    lease = key.admit(0.0)
+    without = KeyRing([(digest_of(OTHER.encode()), KeyPolicy("b"))], before)
+    back = ring(max_in_flight=1, previous=without).find(SECRET.encode())
+    assert back is not None
+    with pytest.raises(TooManyInFlight):
+        back.admit(0.0)
+    lease.end()
+    back.admit(0.0)
 
 
 async def test_what_is_in_flight_counts_on_when_a_key_gets_another_policy() -> None:

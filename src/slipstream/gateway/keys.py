@@ -23,17 +23,22 @@ _INDEXED_BYTES: Final = 8
 class KeyRing:
     """All keys that are let in. To change them, make another ring from this one."""
 
-    __slots__ = ("_by_beginning", "keys")
+    __slots__ = ("_by_beginning", "_usages", "keys")
 
     def __init__(self, keys: Iterable[tuple[bytes, KeyPolicy]], previous: KeyRing | None = None) -> None:
         """Digest and policy of each key, no digest and no id twice.
 
-        What is in flight under an id in ``previous``, and how fast it has been asking, is taken over.
+        What is in flight under an id in ``previous``, and how fast it has been asking, is taken over; also when the id
+        was taken away and comes back, since its requests may still be running.
         """
-        usages = {} if previous is None else {key.policy.key_id: key.usage for key in previous.keys}
-        self.keys: tuple[Key, ...] = tuple(
-            Key(digest, policy, usages.get(policy.key_id) or KeyUsage()) for digest, policy in keys
-        )
+        self._usages: dict[str, KeyUsage] = {} if previous is None else dict(previous._usages)
+        ring: list[Key] = []
+        for digest, policy in keys:
+            usage = self._usages.get(policy.key_id)
+            if usage is None:
+                usage = self._usages[policy.key_id] = KeyUsage()
+            ring.append(Key(digest, policy, usage))
+        self.keys: tuple[Key, ...] = tuple(ring)
         by_beginning: dict[bytes, tuple[Key, ...]] = {}
         for key in self.keys:
             beginning = key.digest[:_INDEXED_BYTES]
