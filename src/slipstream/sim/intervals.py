@@ -1,0 +1,175 @@
+"""Several runs of one policy as one result: means over seeds, and how far they can be trusted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass
+from math import sqrt
+from typing import Any, TypeAlias, TypeVar, cast
+
+from slipstream.core.acceptance.student import t_quantile_97_5
+from slipstream.sim.measures import Distribution, Measures, NodeMeasures, Requests
+
+__all__ = ["Interval", "PolicyResult", "as_json", "compare", "interval_of", "mean_of", "summarise"]
+
+Interval: TypeAlias = tuple[float, float]
+"""95 %, both ends."""
+
+_Tree = TypeVar("_Tree")
+_Values: TypeAlias = list[float]
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyResult:
+    """``mean`` over ``seeds`` runs; ``low`` and ``high``, the ends of each figure's 95 % interval, in the shape of the
+    figures themselves. A mean is over the runs that know the figure; ends are ``None`` where fewer than two do.
+    """
+
+    policy: str
+    seeds: int
+    mean: Measures
+    low: Measures
+    high: Measures
+
+
+def mean_of(values: Sequence[float]) -> float | None:
+    """``None`` of none."""
+    return sum(values) / len(values) if values else None
+
+
+def interval_of(values: Sequence[float]) -> Interval | None:
+    """The 95 % interval of the mean by Student's t, with each value an independent observation; ``None`` below two."""
+    count = len(values)
+    if count < 2:
+        return None
+    mean = sum(values) / count
+    deviation = sqrt(sum((value - mean) ** 2 for value in values) / (count - 1))
+    half_width = t_quantile_97_5(count - 1.0) * deviation / sqrt(count)
+    return mean - half_width, mean + half_width
+
+
+def summarise(policy: str, runs: Sequence[Measures]) -> PolicyResult:
+    """Of one policy's runs, one a seed. ValueError for none."""
+    if not runs:
+        raise ValueError("there is nothing to sum up without a run")
+    return _result(policy, len(runs), lambda function: _leafwise(function, runs))
+
+
+def compare(policy: str, ours: Sequence[Measures], theirs: Sequence[Measures]) -> PolicyResult:
+    """How much more ``ours`` has of everything than ``theirs``, run by run: both of the same seeds in the same order,
+    so that what a seed does to both cancels. ValueError for none, or for unequal numbers of runs.
+    """
+    if not ours or len(ours) != len(theirs):
+        raise ValueError(f"runs are compared seed by seed, not {len(ours)} with {len(theirs)}")
+    differences = [_paired(mine, its) for mine, its in zip(ours, theirs, strict=True)]
+    return _result(policy, len(ours), lambda function: _leafwise(function, differences))
+
+
+def as_json(result: PolicyResult) -> dict[str, Any]:
+    """One entry of ``policies`` of ``slipstream simulate --json``; docs/reference/simulate-json.md has its keys."""
+    mean, low, high = result.mean, result.low, result.high
+    return {
+        "name": result.policy,
+        "seeds": result.seeds,
+        **_requests(mean.requests, low.requests, high.requests),
+        "classes": {
+            name: _requests(of, low.classes[name], high.classes[name])
+            for name, of in mean.classes.items()
+            if of.offered
+        },
+        "categories": {
+            name: _requests(of, low.categories[name], high.categories[name])
+            for name, of in mean.categories.items()
+            if of.offered
+        },
+        **_figures(mean, low, high, _FLEET),
+        "queued_ms": _distribution(mean.queued, low.queued, high.queued),
+        "engine_wait_ms": _distribution(mean.engine_wait, low.engine_wait, high.engine_wait),
+        "reasons": {name: share for name, share in mean.reasons.items() if share},
+        "nodes": {name: {key: getattr(node, key) for key in _NODE} for name, node in mean.nodes.items()},
+    }
+
+
+_COUNTS = ("offered", "finished", "shed", "expired", "unfinished")
+_FLEET = (
+    ("tokens_per_s", "tokens_tps"),
+    ("tokens_per_s_per_gpu", "tokens_per_gpu_tps"),
+    ("wasted_drafts", "wasted_drafts"),
+    ("wasted_verification", "wasted_verification"),
+    ("running_mean", "running_mean"),
+    ("running_p95", "running_p95"),
+    ("saturated_share", "saturated_share"),
+    ("busy_share", "busy_share"),
+)
+_NODE = tuple(field.name for field in fields(NodeMeasures))
+_PERCENTILES = tuple(field.name for field in fields(Distribution))
+
+
+def _requests(mean: Requests, low: Requests, high: Requests) -> dict[str, Any]:
+    return {
+        **{name: getattr(mean, name) for name in _COUNTS},
+        **_figures(mean, low, high, (("goodput", "goodput"), ("attainment", "attainment"))),
+        "ttft_ms": _distribution(mean.ttft, low.ttft, high.ttft),
+        "tpot_ms": _distribution(mean.tpot, low.tpot, high.tpot),
+        "e2e_ms": _distribution(mean.e2e, low.e2e, high.e2e),
+    }
+
+
+def _figures(mean: object, low: object, high: object, names: tuple[tuple[str, str], ...]) -> dict[str, Any]:
+    """Each figure under its key, and its interval beside."""
+    found: dict[str, Any] = {}
+    for name, key in names:
+        found[key] = getattr(mean, name)
+        found[f"{key}_interval"] = _ends(getattr(low, name), getattr(high, name))
+    return found
+
+
+def _distribution(mean: Distribution, low: Distribution, high: Distribution) -> dict[str, Any]:
+    """In milliseconds."""
+    figures: dict[str, Any] = {name: _milliseconds(getattr(mean, name)) for name in _PERCENTILES}
+    figures["intervals"] = {
+        name: _ends(_milliseconds(getattr(low, name)), _milliseconds(getattr(high, name))) for name in _PERCENTILES
+    }
+    return figures
+
+
+def _ends(low: float | None, high: float | None) -> list[float] | None:
+    return None if low is None or high is None else [low, high]
+
+
+def _milliseconds(seconds: float | None) -> float | None:
+    return None if seconds is None else seconds * 1000.0
+
+
+def _result(policy: str, seeds: int, leafwise: Callable[[Callable[[_Values], float | None]], Measures]) -> PolicyResult:
+    return PolicyResult(policy, seeds, leafwise(mean_of), leafwise(_low), leafwise(_high))
+
+
+def _low(values: _Values) -> float | None:
+    ends = interval_of(values)
+    return None if ends is None else ends[0]
+
+
+def _high(values: _Values) -> float | None:
+    ends = interval_of(values)
+    return None if ends is None else ends[1]
+
+
+def _paired(mine: Measures, its: Measures) -> Measures:
+    return _leafwise(lambda both: both[0] - both[1] if len(both) == 2 else None, [mine, its])
+
+
+def _leafwise(function: Callable[[_Values], float | None], trees: Sequence[_Tree]) -> _Tree:
+    """A tree of figures like ``trees``, which are alike: at each leaf what the function makes of the figures known."""
+    return cast("_Tree", _combined(function, trees))
+
+
+def _combined(function: Callable[[_Values], float | None], trees: Sequence[Any]) -> Any:
+    first = trees[0]
+    if isinstance(first, Mapping):
+        return {key: _combined(function, [tree[key] for tree in trees]) for key in first}
+    if is_dataclass(first):
+        names = [field.name for field in fields(first)]
+        kind: Any = type(first)
+        return kind(**{name: _combined(function, [getattr(tree, name) for tree in trees]) for name in names})
+    return function([value for value in trees if value is not None])
