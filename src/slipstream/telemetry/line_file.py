@@ -73,8 +73,8 @@ class LineFile:
             reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
             raise CanNotWrite(f"can not write to {name}: {reason}") from None
         self._size = self._current_size()
-        self._thread = threading.Thread(target=self._run, name=f"write {name}", daemon=True)
-        self._thread.start()
+        self._writer = threading.Thread(target=self._run, name=f"write {name}", daemon=True)
+        self._writer.start()
 
     def write(self, line: bytes) -> None:
         """Append a line, which ends with a line end, soon."""
@@ -104,7 +104,7 @@ class LineFile:
     def close(self) -> None:
         """Write what waits, as far as that takes no more than some seconds, and close the file."""
         self._closing.set()
-        self._thread.join(CLOSE_S)
+        self._writer.join(CLOSE_S)
 
     # What follows runs in the thread.
 
