@@ -73,6 +73,14 @@ def test_shares_are_those_asked_for_and_independent_of_each_other() -> None:
     assert set(plan.session) == {NO_LIMIT}
 
 
+def test_prompts_and_answers_of_a_category_are_independent() -> None:
+    alike = CategoryTraffic("chat", 1.0, ExponentialLengths(300.0), ExponentialLengths(300.0))
+    plan = make_plan(replace(MIX, categories=(alike,), duration_s=600.0), 1)
+    columns = plan.prompt_tokens, plan.output_tokens, plan.quantile, np.diff(plan.arrival_s, prepend=0.0)
+    correlations = np.corrcoef(columns)[np.triu_indices(4, 1)]
+    assert np.abs(correlations).max() < 4.0 / math.sqrt(len(plan))
+
+
 def test_clients_send_no_limit_the_exact_one_or_a_number_that_also_cuts() -> None:
     plan = make_plan(MIX, 1)
     code, chat, night = (plan.category == index for index in range(3))

@@ -139,14 +139,12 @@ def test_quoted_fields_and_bytes_of_another_encoding_in_columns_that_are_not_rea
 
 
 def test_rows_out_of_order_are_sorted_and_those_of_one_time_stay_in_the_files_order(tmp_path: Path) -> None:
-    trace = read_trace(
-        written(
-            tmp_path,
-            BURSTGPT_FIRST + "".join(f"{at},GPT-4,{prompt},1,0,x\n" for at, prompt in [(9, 1), (5, 2), (9, 3), (5, 4)]),
-        )
-    )
-    assert trace.arrival_s.tolist() == [0.0, 0.0, 4.0, 4.0]
-    assert trace.prompt_tokens.tolist() == [2, 4, 1, 3]
+    rows = [f"{9 if prompt % 3 else 5},GPT-4,{prompt},1,0,x\n" for prompt in range(1, 201)]
+    trace = read_trace(written(tmp_path, BURSTGPT_FIRST + "".join(rows)))
+    early = [prompt for prompt in range(1, 201) if prompt % 3 == 0]
+    late = [prompt for prompt in range(1, 201) if prompt % 3]
+    assert trace.arrival_s.tolist() == [0.0] * len(early) + [4.0] * len(late)
+    assert trace.prompt_tokens.tolist() == early + late
 
 
 GOOD_AZURE = AZURE + "2023-11-16 18:15:46.6805900,374,44\n\n"
