@@ -30,6 +30,9 @@ CLASSES: Final = 64
 _LEAST_CONCENTRATION: Final = 0.5
 """Below it most requests would have everything accepted, or nothing."""
 
+_MOST_CONCENTRATION: Final = 1e8
+"""Above it all are as good as alike."""
+
 
 def survival_of(alpha: float, k: int) -> tuple[float, ...]:
     """`s_i = alpha^i`, the survival at per-token acceptance ``alpha`` (0..1) and draft length ``k``."""
@@ -89,7 +92,8 @@ def _concentration(survival: tuple[float, ...], spread: float) -> float:
             f"requests with a per-token acceptance of {alpha:.2f} on average can not have a spread of {spread:g}, "
             f"but {most:.3f} at most"
         )
-    return (unconcentrated / spread) ** 2 - 1.0
+    ratio = unconcentrated / spread
+    return min(ratio * ratio - 1.0, _MOST_CONCENTRATION)
 
 
 def _classes(survival: tuple[float, ...], concentration: float) -> list[tuple[float, ...]]:

@@ -40,6 +40,7 @@ class Engine:
         "_aborting",
         "_accepting",
         "_block_tokens",
+        "_blocked",
         "_cached",
         "_decoding",
         "_draw",
@@ -101,7 +102,8 @@ class Engine:
         self._k = 0
         self._everyone = True
         self._aborting = 0
-        self._short = False
+        self._blocked = False  # who is next waits for blocks
+        self._short = False  # somebody who decodes does
         self._step_s = 0.0
         self._accepting: list[int] = [0] * (longest + 1)  # verify steps by the number of tokens accepted
         self.stepping = False
@@ -147,10 +149,12 @@ class Engine:
         return self._total_blocks < 0 or self._blocks_of(prompt_tokens + output_tokens - 1) <= self._total_blocks
 
     def submit(self, sequence: Sequence, now: float) -> bool:
-        """Queue a sequence. False: refused, because the queue is full or because it would never fit."""
+        """Queue a sequence. False: refused, because it would never fit or because the queue is full. Those for whom the
+        next step has a slot do not count there.
+        """
         if self._queue_limit >= 0:
-            unused = self._slots - len(self._decoding) - len(self._prefilling)
-            if len(self._waiting) >= self._queue_limit + unused:
+            blocked = self._blocked and len(self._waiting) > 0
+            if len(self._waiting) >= self._queue_limit + (0 if blocked else self._slots - self.running):
                 return False
         if not self.fits(sequence.prompt_tokens, sequence.output_tokens):
             return False
@@ -268,7 +272,8 @@ class Engine:
             sequence.room = _ENDLESS
             return True
         blocks = self._blocks_of(sequence.to_prefill)
-        if blocks > self._free_blocks:
+        self._blocked = blocks > self._free_blocks
+        if self._blocked:
             return False
         self._free_blocks -= blocks
         sequence.blocks = blocks

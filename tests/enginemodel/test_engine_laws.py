@@ -1,0 +1,154 @@
+"""What holds of an engine at every instant, whatever is asked of it and in whatever order."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import isinf, isnan
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from enginemodel.made_steps import SURVIVAL, MadeSteps, engine
+from slipstream.enginemodel.engine import Engine
+from slipstream.enginemodel.sequence import Sequence
+from slipstream.enginemodel.settings import Account, EngineSettings, Speculation
+
+ROWS = MadeSteps(0.01, 0.001, 0.0002, 1e-6, 1e-4, 2e-5, 1e-8)
+
+speculations = st.builds(
+    Speculation,
+    k=st.integers(0, 5),
+    proposing_share=st.sampled_from([0.0, 0.4, 1.0]),
+    schedule=st.sampled_from([(), ((2, 4), (4, 1)), ((1, 0), (3, 2))]),
+    drop_below=st.sampled_from([None, 2.0]),
+    account=st.sampled_from(Account),
+)
+engines = st.builds(
+    EngineSettings,
+    slots=st.integers(1, 6),
+    kv_tokens=st.sampled_from([None, 80, 128, 400]),
+    block_tokens=st.sampled_from([1, 4, 16]),
+    step_tokens=st.sampled_from([4, 20, 8192]),
+    queue_limit=st.sampled_from([None, 0, 3]),
+    speculation=st.none() | speculations,
+)
+requests = st.tuples(st.integers(1, 90), st.integers(1, 40))
+deeds = st.lists(st.one_of(requests, st.just("step"), st.just("step"), st.integers(0, 30)), min_size=5, max_size=60)
+
+
+class Books:
+    """An engine and the sequences given to it, by what became of them."""
+
+    def __init__(self, asked: EngineSettings, seed: int) -> None:
+        self.settings = asked
+        self.run: Engine = engine(asked, ROWS, seed)
+        self.now = 0.0
+        self.end = 0.0
+        self.all: list[Sequence] = []
+        self.refused: list[Sequence] = []
+        self.aborted: list[Sequence] = []
+        self.leaving: list[Sequence] = []
+        self.finished: list[Sequence] = []
+
+    def submit(self, prompt_tokens: int, output_tokens: int) -> None:
+        new = Sequence(len(self.all), prompt_tokens, output_tokens, SURVIVAL)
+        self.all.append(new)
+        if not self.run.submit(new, self.now):
+            self.refused.append(new)
+
+    def abort(self, which: int) -> None:
+        if which < len(self.all):
+            one = self.all[which]
+            running = one in self.run.sequences()
+            gone = one in self.finished or one in self.refused or one in self.aborted or one in self.leaving
+            assert self.run.abort(one) is not gone
+            if not gone:
+                (self.leaving if running and self.run.stepping else self.aborted).append(one)
+
+    def step(self) -> None:
+        """Begin a step, or end the one that runs."""
+        if not self.run.stepping:
+            self.end = self.run.begin_step(self.now)
+            assert self.end > self.now
+            assert isinf(self.end) is (not self.run.stepping)
+            assert self.run.stepping is (len(self.run.sequences()) > 0)
+            return
+        self.now = self.end
+        done = self.run.end_step(self.now)
+        self.finished += done
+        self.aborted += self.leaving
+        self.leaving.clear()
+        for one in done:
+            assert one.emitted == one.output_tokens
+            assert one.submitted_at <= one.admitted_at < one.first_token_at <= one.finished_at == self.now
+
+    def hold(self) -> None:
+        run, running = self.run, self.run.sequences()
+        assert run.running == len(running)
+        assert len(self.all) == (len(self.finished) + run.running + run.waiting + len(self.aborted) + len(self.refused))
+        assert run.running <= self.settings.slots
+        if run.kv_use is not None:
+            assert self.settings.kv_tokens is not None
+            blocks = self.settings.kv_tokens // self.settings.block_tokens
+            held = sum(one.blocks for one in self.all)
+            assert held == sum(one.blocks for one in running) <= blocks
+            assert abs(run.kv_use - held / blocks) < 1e-9
+            assert all(one.context <= one.blocks * self.settings.block_tokens for one in running)
+        for name in ("drafted", "accepted", "verify_steps", "preemptions"):
+            assert getattr(run, name) == sum(getattr(one, name) for one in self.all)
+        assert run.generated_tokens == sum(one.emitted for one in self.all)
+        assert run.accepted == sum(run.accepted_per_position) <= run.drafted
+        assert all(one.emitted <= one.output_tokens for one in self.all)
+        assert all((one.emitted == 0) is isnan(one.first_token_at) for one in self.all)
+        assert all(one.accepted <= one.drafted and one.verify_steps <= one.steps for one in self.all)
+
+
+@given(engines, deeds, st.integers(0, 1000))
+@settings(max_examples=120, deadline=None)
+def test_every_sequence_is_somewhere_and_the_books_agree_at_every_instant(
+    asked: EngineSettings, done: list[tuple[int, int] | str | int], seed: int
+) -> None:
+    books = Books(asked, seed)
+    for deed in done:
+        if isinstance(deed, tuple):
+            books.submit(*deed)
+        elif isinstance(deed, int):
+            books.abort(deed)
+        else:
+            books.step()
+        books.hold()
+    while books.run.stepping or books.run.running or books.run.waiting:
+        books.step()
+        books.hold()
+    assert len(books.all) == len(books.finished) + len(books.aborted) + len(books.refused)
+    assert books.run.kv_use in (None, 0.0)
+
+
+@given(
+    engines,
+    st.sampled_from([Speculation(k=0), Speculation(k=4, proposing_share=0.0), Speculation(schedule=((3, 0),))]),
+    st.lists(requests, min_size=1, max_size=12),
+)
+@settings(max_examples=60, deadline=None)
+def test_an_engine_that_never_drafts_is_a_standard_one_but_for_what_its_decoding_costs(
+    asked: EngineSettings, speculation: Speculation, wanted: list[tuple[int, int]]
+) -> None:
+    """Step for step the same sequences and tokens. Without the tax, also the same time."""
+    untaxed = replace(speculation, zero_draft_tax=0.0)
+    runs = [engine(replace(asked, speculation=each), ROWS) for each in (None, untaxed, speculation)]
+    for run in runs:
+        for number, (prompt_tokens, output_tokens) in enumerate(wanted):
+            run.submit(Sequence(number, prompt_tokens, output_tokens, SURVIVAL), 0.0)
+    standard, free, taxed = runs
+    while standard.running or standard.waiting:
+        spent = [run.begin_step(0.0) for run in runs]
+        decoding = any(one.emitted > 0 and one.prefilled == one.to_prefill for one in standard.sequences())
+        assert spent[1] == spent[0]
+        assert spent[2] > spent[0] if decoding else spent[2] == spent[0]
+        finished = [[one.number for one in run.end_step(end)] for run, end in zip(runs, spent, strict=True)]
+        assert finished[0] == finished[1] == finished[2]
+        assert [[one.emitted for one in run.sequences()] for run in runs[1:]] == [
+            [one.emitted for one in standard.sequences()]
+        ] * 2
+    for name in ("steps", "generated_tokens", "prompt_tokens", "preemptions", "drafted"):
+        assert getattr(free, name) == getattr(taxed, name) == getattr(standard, name)
