@@ -94,6 +94,7 @@ class Books:
             assert held == sum(one.blocks for one in running) <= blocks
             assert abs(run.kv_use - held / blocks) < 1e-9
             assert all(one.context <= one.blocks * self.settings.block_tokens for one in running)
+        assert run.cached_tokens == sum(one.context for one in running if one.prefilled == one.to_prefill)
         for name in ("drafted", "accepted", "verify_steps", "preemptions"):
             assert getattr(run, name) == sum(getattr(one, name) for one in self.all)
         assert run.generated_tokens == sum(one.emitted for one in self.all)

@@ -30,10 +30,10 @@ class Engine:
     """``times`` is what steps take; ``draw`` gives uniform numbers of 0..1, one a verify step and sequence, and one
     more a step and sequence where not all propose.
 
-    ``stepping``: a step has begun and not ended. Counters, from the start on: ``steps`` and the ``busy_s`` seconds
-    that they took; ``prompt_tokens`` processed, those recomputed after a preemption included; ``generated_tokens``
-    emitted; ``drafted`` and ``accepted`` tokens; ``verify_steps``, one a sequence and step with a draft, and
-    ``verified_tokens``, their query tokens (K + 1 each); ``preemptions``.
+    ``stepping``: a step has begun and not ended. ``cached_tokens``: those of the sequences that answer. Counters, from
+    the start on: ``steps`` and the ``busy_s`` seconds that they took; ``prompt_tokens`` processed, those recomputed
+    after a preemption included; ``generated_tokens`` emitted; ``drafted`` and ``accepted`` tokens; ``verify_steps``,
+    one a sequence and step with a draft, and ``verified_tokens``, their query tokens (K + 1 each); ``preemptions``.
     """
 
     __slots__ = (
@@ -41,7 +41,6 @@ class Engine:
         "_accepting",
         "_block_tokens",
         "_blocked",
-        "_cached",
         "_decoding",
         "_draw",
         "_drop_below",
@@ -65,6 +64,7 @@ class Engine:
         "_waiting",
         "accepted",
         "busy_s",
+        "cached_tokens",
         "drafted",
         "generated_tokens",
         "preemptions",
@@ -98,7 +98,6 @@ class Engine:
         self._waiting: deque[Sequence] = deque()
         self._decoding: list[Sequence] = []
         self._prefilling: list[Sequence] = []
-        self._cached = 0  # tokens of those that decode
         self._k = 0
         self._everyone = True
         self._aborting = 0
@@ -107,6 +106,7 @@ class Engine:
         self._step_s = 0.0
         self._accepting: list[int] = [0] * (longest + 1)  # verify steps by the number of tokens accepted
         self.stepping = False
+        self.cached_tokens = 0
         self.steps = 0
         self.busy_s = 0.0
         self.prompt_tokens = 0
@@ -194,7 +194,7 @@ class Engine:
                 drafting = self._plan_drafts(k)
                 tokens += drafting * k
         self._k = k if drafting > 0 else 0
-        seconds = self._times.decode_s(decoding, drafting, self._k, self._cached)
+        seconds = self._times.decode_s(decoding, drafting, self._k, self.cached_tokens)
         if drafting == 0:
             seconds *= self._tax
         if self._prefilling or self._waiting:
@@ -333,7 +333,7 @@ class Engine:
             if room < 0 and not self._grow(sequence):
                 self._short = True
         self.generated_tokens += generated
-        self._cached += generated
+        self.cached_tokens += generated
         self.drafted += drafting * k
         self.accepted += all_accepted
         self.verify_steps += drafting
@@ -341,7 +341,7 @@ class Engine:
         if finished:
             for sequence in finished:
                 self._finish(sequence, now)
-                self._cached -= sequence.context
+                self.cached_tokens -= sequence.context
             self._decoding = [sequence for sequence in decoding if sequence.place == RUNNING]
 
     def _judge(self, sequence: Sequence, accepted: int) -> None:
@@ -371,7 +371,7 @@ class Engine:
                 finished.append(sequence)
             else:
                 self._decoding.append(sequence)
-                self._cached += sequence.context
+                self.cached_tokens += sequence.context
         if complete > 0:
             del self._prefilling[:complete]
 
@@ -400,7 +400,7 @@ class Engine:
             sequence = self._prefilling.pop()
         else:
             sequence = self._decoding.pop()
-            self._cached -= sequence.context
+            self.cached_tokens -= sequence.context
         self._release(sequence)
         sequence.prefilled = 0
         sequence.preemptions += 1
@@ -422,7 +422,7 @@ class Engine:
         self._aborting = 0
         for sequence in self._decoding:
             if sequence.place == ABORTED:
-                self._cached -= sequence.context
+                self.cached_tokens -= sequence.context
         for sequence in self.sequences():
             if sequence.place == ABORTED:
                 self._release(sequence)
