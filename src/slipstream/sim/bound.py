@@ -26,10 +26,11 @@ __all__ = ["Bound", "bound"]
 _Floats = NDArray[np.float64]
 _Indexes = NDArray[np.int64]
 
-_BINS = 16
+_BINS = 12
 """Parts of the window that arrivals and deadlines are rounded to, outwards."""
-_MOST_BINS = 40
-_FINENESS = 1.02
+_LATER = (0.25, 0.5, 0.75, 0.9, 0.97, 1.0)
+"""Deadlines past the window are rounded up to these quantiles of theirs."""
+_FINENESS = 1.03
 """Charges within this factor of one another are taken for the least of them."""
 _OTHER_WEIGHTS = (0.7, 1.4)
 _LEAST_CHARGE_S = 1e-12
@@ -122,7 +123,7 @@ def _good_requests(
     if not able.any():
         return 0.0, 0
     start, end = scenario.warm_up_s, scenario.warm_up_s + scenario.window_s
-    edges = _edges(start, end, end + scenario.drain_s)
+    edges = _edges(start, end, end + scenario.drain_s, deadline)
     begin = np.searchsorted(edges, plan.arrival_s[mine], side="right") - 1
     until = np.minimum(np.searchsorted(edges, deadline, side="left"), len(edges) - 1)
     capacity = [_capacity(kind.groups, edges) for kind in hardware]
@@ -193,13 +194,13 @@ def _demand(scenario: Scenario, plan: Plan, mine: _Indexes, tau: _Floats) -> tup
     return demand, ends
 
 
-def _edges(start: float, end: float, over: float) -> _Floats:
-    """Of bins as long as a part of the window, up to ``over``; the last is as long as is left."""
-    width = (end - start) / _BINS
-    count = min(_MOST_BINS, int(np.ceil((over - start) / width)))
-    edges: _Floats = start + width * np.arange(count + 1, dtype=np.float64)
-    edges[-1] = max(over, edges[-2] + width)
-    return edges
+def _edges(start: float, end: float, over: float, deadline: _Floats) -> _Floats:
+    """Of the bins, from ``start`` to the last deadline. When the run is ``over`` so are the deadlines."""
+    within: _Floats = np.linspace(start, end, _BINS + 1)
+    later = np.minimum(deadline[deadline > end], max(over, end))
+    if not later.size:
+        return within
+    return np.unique(np.concatenate([within, np.quantile(later, _LATER, method="higher")]))
 
 
 def _capacity(groups: Iterable[NodeGroup], edges: _Floats) -> _Floats:

@@ -24,7 +24,7 @@ _Floats = NDArray[np.float64]
 
 _MEMORY_WEIGHTS = (0.0, 0.25, 0.5, 0.75, 0.9)
 _PROMPT_WEIGHTS = (0.25, 0.5, 0.75, 0.9, 1.0)
-_SAMPLE = 2000
+_SAMPLE = 500
 _SLACK = 1e-9
 
 
@@ -206,7 +206,7 @@ def _charges(arm: Arm, demand: Demand, memory: float, prompt: float) -> Charges:
     prompts, more, limit = demand.prompt_tokens, demand.output_tokens - 1.0, demand.decode_limit_s
     held = memory * prompts / arm.cache_tokens
     longest = arm.drafts[-1]
-    prices = np.array([0.0, *np.geomspace(0.02 / arm.batch[-1], 8.0, 40)])
+    prices = np.array([0.0, *np.geomspace(0.05 / arm.batch[-1], 8.0, 24)])
     least = np.stack([_least_step_s(arm, prompt_s, price) for price in prices], axis=1)
     grown = prompts + np.maximum(0.0, demand.output_tokens - 2.0 - longest)
     growing = np.clip((more - 1.0 - longest) / np.maximum(more, 1.0), 0.0, 1.0) / 2.0
@@ -219,18 +219,21 @@ def _charges(arm: Arm, demand: Demand, memory: float, prompt: float) -> Charges:
             cheapest = np.minimum(cheapest, step_s / demand.tau[:, k])
         return cheapest
 
-    def answer_s(steps: _Floats) -> _Floats:
+    def answer_s(steps: _Floats) -> tuple[_Floats, _Floats]:
+        """W before the price of its time, and the largest rho on the way."""
         low, high = token_s(steps, prompts), token_s(steps, grown)
-        return rest * more * (low + growing * (high - low))
+        return rest * more * (low + growing * (high - low)), high + last
 
-    free = answer_s(np.stack([np.interp(held / rest, prices, row) for row in least]))
+    last = arm.context_s.max() * (longest + 2.0)  # the context ends at most so much longer than `grown`
+    free, _ = answer_s(np.stack([np.interp(held / rest, prices, row) for row in least]))
     best, luck = free.copy(), np.zeros_like(free)
     spread = np.sqrt((longest + 2.0 - 2.0 * sqrt(longest + 1.0)) * (more + longest))
+    timed = np.where(np.isfinite(limit), limit, 0.0)
     for column in range(1, len(prices)):
         price = rest * prices[column] - held
-        steps = least[:, column]
-        answer = answer_s(steps) - np.where(np.isfinite(limit), np.maximum(price, 0.0) * limit, 0.0)
-        sigma = rest * token_s(steps, prompts + demand.output_tokens) * spread
+        answer, dearest = answer_s(least[:, column])
+        answer -= np.maximum(price, 0.0) * timed
+        sigma = rest * dearest * spread
         better = np.isfinite(limit) & (price > 0.0) & (answer - sigma / 6.0 > best - luck / 6.0)
         best, luck = np.where(better, answer, best), np.where(better, sigma, luck)
     high = np.maximum(best + luck * 4.0 / 3.0, free)
