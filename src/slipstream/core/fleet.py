@@ -393,7 +393,7 @@ class Fleet:
             elif isinstance(before, NodeFacts):
                 facts[name] = before
             else:
-                facts[name] = facts[name]._replace(own=before >> 1, saturated=bool(before & 1))
+                facts[name] = facts[name].with_own(before >> 1, saturated=bool(before & 1))
         return facts
 
     # How a change is made
@@ -410,9 +410,12 @@ class Fleet:
             kind = node.speculator.kind if node.speculator else SpeculatorKind.DRAFT
         before = node.speculator if node.speculator and node.speculator.kind is kind else None
         drafter = report.drafter or (before.drafter if before else None)
-        if kind is SpeculatorKind.NGRAM:
-            return Speculator(kind, drafter=drafter)
-        return Speculator(kind, report.k if report.k is not None else before.k if before else None, drafter)
+        k: int | None = None
+        if kind is not SpeculatorKind.NGRAM:
+            k = report.k if report.k is not None else before.k if before else None
+        if before is not None and before.k == k and before.drafter == drafter:
+            return before
+        return Speculator(kind, k, drafter)
 
     def _change(
         self,
@@ -431,7 +434,7 @@ class Fleet:
         engine: str | None = None,
     ) -> None:
         regroup = (
-            (speculator is not ... and speculator != node.speculator)
+            (speculator is not ... and speculator is not node.speculator and speculator != node.speculator)
             or (models is not None and models != node.models)
             or (engine is not None and engine != node.engine)
         )

@@ -91,7 +91,7 @@ class SpeculativeCounters:
     generated_tokens: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, init=False)
 class NodeReport:
     """What an engine said of itself in one poll. ``None`` = it did not say; it never stands for 0 or for no.
 
@@ -99,6 +99,8 @@ class NodeReport:
     number of sequences the engine runs at once. ``speculating`` says whether a speculator is configured and loaded;
     ``k`` is its configured draft length, ``speculator_kind`` what it is, ``drafter`` the name of its method and model.
     ``models`` the names it serves. ``engine`` and ``version`` identify the software.
+
+    It has an ``__init__`` of its own, since every poll makes one or more (docs/decisions/0005). Nobody changes it.
     """
 
     running: int | None = None
@@ -113,6 +115,34 @@ class NodeReport:
     engine: str | None = None
     version: str | None = None
     drafter: str | None = None
+
+    def __init__(
+        self,
+        running: int | None = None,
+        waiting: int | None = None,
+        kv_use: float | None = None,
+        capacity: int | None = None,
+        speculating: bool | None = None,  # noqa: FBT001 - a row of data
+        k: int | None = None,
+        speculator_kind: SpeculatorKind | None = None,
+        counters: SpeculativeCounters | None = None,
+        models: tuple[str, ...] | None = None,
+        engine: str | None = None,
+        version: str | None = None,
+        drafter: str | None = None,
+    ) -> None:
+        self.running = running
+        self.waiting = waiting
+        self.kv_use = kv_use
+        self.capacity = capacity
+        self.speculating = speculating
+        self.k = k
+        self.speculator_kind = speculator_kind
+        self.counters = counters
+        self.models = models
+        self.engine = engine
+        self.version = version
+        self.drafter = drafter
 
     @property
     def sequences(self) -> int | None:

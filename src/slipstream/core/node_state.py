@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import NamedTuple
 
 from slipstream.core.circuit import Circuit, CircuitState
 from slipstream.core.departures import Departures
@@ -19,23 +18,97 @@ from slipstream.core.saturation import TimeShare
 __all__ = ["NodeFacts", "NodeState", "ReplicaGroup", "reason_closed"]
 
 
-class NodeFacts(NamedTuple):
+class NodeFacts:
     """All of a node's state that a decision depends on, at one version of the fleet. An ejected node is not healthy."""
 
-    pool: Pool
-    models: tuple[str, ...]
-    speculator: Speculator | None
-    engine: str | None
-    own: int
-    foreign: int
-    ceiling: int
-    limit: int
-    full_at: int
-    healthy: bool
-    fresh: bool
-    draining: bool
-    refusing: bool
-    saturated: bool
+    __slots__ = (
+        "ceiling",
+        "draining",
+        "engine",
+        "foreign",
+        "fresh",
+        "full_at",
+        "healthy",
+        "limit",
+        "models",
+        "own",
+        "pool",
+        "refusing",
+        "saturated",
+        "speculator",
+    )
+
+    def __init__(
+        self,
+        pool: Pool,
+        models: tuple[str, ...],
+        speculator: Speculator | None,
+        engine: str | None,
+        own: int,
+        foreign: int,
+        ceiling: int,
+        limit: int,
+        full_at: int,
+        healthy: bool,  # noqa: FBT001 - a row of data, as the next five
+        fresh: bool,  # noqa: FBT001
+        draining: bool,  # noqa: FBT001
+        refusing: bool,  # noqa: FBT001
+        saturated: bool,  # noqa: FBT001
+    ) -> None:
+        self.pool = pool
+        self.models = models
+        self.speculator = speculator
+        self.engine = engine
+        self.own = own
+        self.foreign = foreign
+        self.ceiling = ceiling
+        self.limit = limit
+        self.full_at = full_at
+        self.healthy = healthy
+        self.fresh = fresh
+        self.draining = draining
+        self.refusing = refusing
+        self.saturated = saturated
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, NodeFacts)
+            and self.own == other.own
+            and self.foreign == other.foreign
+            and self.saturated is other.saturated
+            and self.fresh is other.fresh
+            and self.healthy is other.healthy
+            and self.refusing is other.refusing
+            and self.draining is other.draining
+            and self.limit == other.limit
+            and self.full_at == other.full_at
+            and self.ceiling == other.ceiling
+            and (self.speculator is other.speculator or self.speculator == other.speculator)
+            and (self.models is other.models or self.models == other.models)
+            and self.engine == other.engine
+            and self.pool is other.pool
+        )
+
+    __hash__ = None  # type: ignore[assignment] # compared, never a key
+
+    def with_own(self, own: int, *, saturated: bool) -> NodeFacts:
+        """The same node, with so many sequences of ours."""
+        return NodeFacts(
+            self.pool,
+            self.models,
+            self.speculator,
+            self.engine,
+            own,
+            self.foreign,
+            self.ceiling,
+            self.limit,
+            self.full_at,
+            self.healthy,
+            self.fresh,
+            self.draining,
+            self.refusing,
+            saturated,
+        )
 
     @property
     def occupancy(self) -> int:

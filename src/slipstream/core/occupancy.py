@@ -36,4 +36,7 @@ class ForeignSequences:
     @property
     def sequences(self) -> int:
         """Foreign sequences to count on; 0 before the first report."""
-        return max(self._recent, default=0)
+        most = 0
+        for sequences in self._recent:
+            most = max(most, sequences)
+        return most
