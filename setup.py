@@ -16,6 +16,7 @@ INTERPRETED = {"content.py", "embeddings.py", "fields.py", "messages.py", "model
 """Modules of the gateway that define `msgspec.Struct`s, which need real Python classes."""
 
 TELEMETRY = ("access_log", "histogram", "instruments", "json_text", "line_file", "recorder", "sinks")
+SIMULATED = ("columns", "events", "fate", "fleet_loop", "gateway", "node", "round_robin")
 
 COMPILED = sorted(
     str(path)
@@ -23,6 +24,7 @@ COMPILED = sorted(
         *PACKAGE.glob("core/**/*.py"),
         *(path for path in PACKAGE.glob("gateway/*.py") if path.name not in INTERPRETED),
         *(PACKAGE / f"enginemodel/{name}.py" for name in ("account", "engine", "sequence", "step_times")),
+        *(PACKAGE / f"sim/{name}.py" for name in SIMULATED),
         *(PACKAGE / f"telemetry/{name}.py" for name in TELEMETRY),
     ]
 )

@@ -136,6 +136,7 @@ class Gateway:
         if self.log is not None:
             self.log.finish(now, exchange.number, node.name, output_tokens, sequence.drafted, sequence.accepted)
         exchange.worked(sequence)
+        exchange.sequence = None  # whose owner it is: the two would wait for the garbage collector
         exchange.end(_FINISHED)
         self.followed(node)
         self.freed()
