@@ -30,15 +30,23 @@ COMPILED = sorted(
 )
 
 
+METADATA = {"dist_info", "egg_info"}
+"""Commands that ask only for the package's name and version: pip runs one before each build."""
+
+
 def extensions() -> list[Extension]:
-    if os.environ.get("SLIPSTREAM_PURE") == "1":
+    if os.environ.get("SLIPSTREAM_PURE") == "1" or METADATA & set(sys.argv):
         return []
     if shutil.which(os.environ.get("CC", "cc")) is None:
         print("no C compiler found: the hot path is not compiled", file=sys.stderr)
         return []
     from mypyc.build import mypycify
 
-    return mypycify(["--ignore-missing-imports", "--no-warn-unused-ignores", *COMPILED], opt_level="1", debug_level="0")
+    return mypycify(
+        ["--ignore-missing-imports", "--no-warn-unused-ignores", *COMPILED],
+        opt_level=os.environ.get("SLIPSTREAM_OPT_LEVEL", "1"),
+        debug_level="0",
+    )
 
 
 setup(ext_modules=extensions())
