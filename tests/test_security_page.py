@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import re
 from pathlib import Path
 
@@ -17,13 +16,8 @@ CLAIMS = [row for row in PAGE.splitlines() if row.startswith("|") and "|---" not
 
 def known_tests() -> set[str]:
     """The names of all test functions."""
-    trees = (ast.parse(path.read_text()) for path in (ROOT / "tests").rglob("test_*.py"))
-    functions = (node for tree in trees for node in ast.walk(tree))
-    return {
-        node.name
-        for node in functions
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_")
-    }
+    texts = (path.read_text() for path in (ROOT / "tests").rglob("test_*.py"))
+    return {name for text in texts for name in re.findall(r"^ *(?:async )?def (test_\w+)\(", text, re.MULTILINE)}
 
 
 def test_the_tests_that_are_named_are_there() -> None:

@@ -368,6 +368,7 @@ def test_a_stale_standard_node_is_used_after_every_fresh_one() -> None:
 POOLS = st.sampled_from(["speculative", "standard"])
 
 
+@pytest.mark.no_cover
 @given(
     st.lists(
         st.tuples(POOLS, st.integers(1, 6), st.integers(0, 8), st.booleans(), st.booleans()), min_size=1, max_size=8

@@ -58,6 +58,7 @@ async def chat(fleet: Live, prompt: str, *, stream: bool = False) -> None:
         pass
 
 
+@pytest.mark.no_cover
 @pytest.mark.parametrize(
     ("dialect", "statistics", "instrument"),
     [("vllm", "summary", "off"), ("llamacpp", "none", "off"), ("sglang", "none", "engine")],

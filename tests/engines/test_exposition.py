@@ -35,6 +35,7 @@ def pages(draw: st.DrawFn) -> bytes:
     return generate_latest(registry)
 
 
+@pytest.mark.no_cover
 @given(pages(), st.sampled_from((*NAMES, "loa", "load_", "absent")))
 def test_every_value_of_a_metric_is_read_as_the_reference_parser_reads_it(page: bytes, name: str) -> None:
     families = text_string_to_metric_families(page.decode())
@@ -43,6 +44,7 @@ def test_every_value_of_a_metric_is_read_as_the_reference_parser_reads_it(page: 
     assert _comparable(samples(page, name.encode())) == _comparable(expected)
 
 
+@pytest.mark.no_cover
 @given(pages(), st.sampled_from(NAMES))
 def test_positions_are_summed_as_the_reference_parser_reads_them(page: bytes, name: str) -> None:
     expected: dict[bytes, float] = {}

@@ -144,6 +144,7 @@ DOCUMENTS = st.recursive(
 )
 
 
+@pytest.mark.no_cover
 @given(st.sampled_from(list(ENGINES)), st.lists(DOCUMENTS.map(lambda document: json.dumps(document).encode())))
 def test_reading_json_of_any_shape_never_raises(engine: str, payloads: list[bytes]) -> None:
     read_statistics(engine, tuple(payloads))

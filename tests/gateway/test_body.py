@@ -170,6 +170,7 @@ def test_random_bytes_raise_only_request_errors(path: str, body: bytes) -> None:
     only_request_errors(path, body)
 
 
+@pytest.mark.no_cover
 # How fast a busy machine makes the input is not what this is about.
 @settings(suppress_health_check=[HealthCheck.too_slow])
 @given(

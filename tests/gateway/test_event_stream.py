@@ -61,6 +61,7 @@ def first_content_end(name: str) -> int:
     raise AssertionError("the recording has no content")
 
 
+@pytest.mark.no_cover
 @pytest.mark.parametrize("name", STREAMS)
 @pytest.mark.parametrize("newline", [b"\n", b"\r\n", b"\r"])
 @given(sizes=st.lists(st.integers(1, 400), max_size=200))

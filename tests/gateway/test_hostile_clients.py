@@ -50,6 +50,7 @@ async def test_a_body_in_many_small_chunks_with_a_trailer_is_taken() -> None:
         assert node.calls[0].body == body
 
 
+@pytest.mark.no_cover
 async def test_tens_of_thousands_of_pipelined_upgrades_are_answered_without_recursion() -> None:
     async with rig() as gateway, Client.to(gateway) as client:
         client.send(

@@ -43,6 +43,7 @@ def data(event: dict[str, Any], end: bytes = b"\n\n") -> bytes:
 # Splicing
 
 
+@pytest.mark.no_cover
 @given(OBJECTS, SEPARATORS, PADDING, st.booleans())
 def test_fields_are_spliced_into_any_object_and_its_bytes_stay(
     members: dict[str, Any], separators: tuple[str, str], padding: bytes, streamed: bool
@@ -192,6 +193,7 @@ def test_an_event_that_is_no_object_gets_nothing(end: bytes) -> None:
 # Answers that are not streamed
 
 
+@pytest.mark.no_cover
 @given(OBJECTS, st.integers(0, 5), SEPARATORS, VALUES)
 def test_a_client_sees_the_body_that_it_would_have_seen_without(
     members: dict[str, Any], place: int, separators: tuple[str, str], value: Any
@@ -207,6 +209,7 @@ def test_a_client_sees_the_body_that_it_would_have_seen_without(
         assert left == dumped(members, separators, ascii_only=False)
 
 
+@pytest.mark.no_cover
 @given(BODIES)
 def test_a_body_without_such_a_member_is_returned_itself(body: bytes) -> None:
     if "sglext" not in json.loads(body):

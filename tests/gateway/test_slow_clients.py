@@ -145,6 +145,7 @@ class Sink:
         return False
 
 
+@pytest.mark.no_cover
 async def test_a_body_in_tiny_chunks_takes_little_more_memory_than_it_has_bytes() -> None:
     async with rig() as gateway:
         connection = ClientConnection(gateway.gateway, Limits())

@@ -134,6 +134,7 @@ def test_answers_of_one_token_leave_the_prior_standing() -> None:
     assert (estimate.source, estimate.alpha, estimate.requests) == ("prior", 0.75, 20)
 
 
+@pytest.mark.no_cover
 @given(
     st.lists(st.tuples(st.integers(1, 50), st.floats(0.0, 1.0), st.integers(0, 50)), min_size=10, max_size=30),
     st.sampled_from([DRAFT, NGRAM]),

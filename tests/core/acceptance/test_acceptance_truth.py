@@ -58,6 +58,7 @@ def test_acceptance_that_does_not_decay_geometrically_is_recovered() -> None:
     assert estimate.draft_acceptance_ratio == pytest.approx(sum(survival) / K, rel=0.01)
 
 
+@pytest.mark.no_cover
 @pytest.mark.parametrize(("count", "pause"), [(15, 0.0), (60, 0.0), (60, 20.0)])
 def test_intervals_keep_their_promise_where_tokens_of_a_request_go_together(count: int, pause: float) -> None:
     acceptance = Beta(0.7, 8.0)

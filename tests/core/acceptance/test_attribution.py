@@ -102,6 +102,7 @@ def test_windows_are_joined_by_node_until_they_are_long_enough() -> None:
     assert attribution.drafted_per_step == 4.0
 
 
+@pytest.mark.no_cover
 def test_intervals_keep_their_promise() -> None:
     acceptance = {"code": Beta(0.8, 20.0), "chat": Beta(0.45, 20.0)}
     truth = {name: true_tau(of) - 1.0 for name, of in acceptance.items()}

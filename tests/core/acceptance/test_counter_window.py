@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -76,6 +77,7 @@ def test_positions_that_just_appeared_are_unknown_for_one_window() -> None:
     assert first.accepted_per_position is None
 
 
+@pytest.mark.no_cover
 @given(st.lists(readings, max_size=20))
 def test_no_reading_ever_gives_a_negative_or_impossibly_large_difference(history: list[SpeculativeCounters]) -> None:
     window = CounterWindow()
