@@ -13,7 +13,7 @@ from math import inf, isnan
 from typing import Final
 
 from slipstream.enginemodel.account import alphas_kept
-from slipstream.enginemodel.sequence import ABORTED, ELSEWHERE, RUNNING, WAITING, Sequence
+from slipstream.enginemodel.sequence import ABORTED, ELSEWHERE, HELD, RUNNING, WAITING, Sequence
 from slipstream.enginemodel.settings import Account, EngineSettings, Speculation
 from slipstream.enginemodel.step_times import StepTimes
 
@@ -47,6 +47,7 @@ class Engine:
         "_everyone",
         "_falls",
         "_free_blocks",
+        "_held",
         "_k",
         "_k_at",
         "_prefilling",
@@ -98,6 +99,7 @@ class Engine:
         self._waiting: deque[Sequence] = deque()
         self._decoding: list[Sequence] = []
         self._prefilling: list[Sequence] = []
+        self._held: list[Sequence] = []
         self._k = 0
         self._everyone = True
         self._aborting = 0
@@ -119,8 +121,8 @@ class Engine:
 
     @property
     def running(self) -> int:
-        """Sequences admitted, those whose prompt is still being processed included."""
-        return len(self._decoding) + len(self._prefilling)
+        """Sequences admitted, those whose prompt is still being processed and those held included."""
+        return len(self._decoding) + len(self._prefilling) + len(self._held)
 
     @property
     def waiting(self) -> int:
@@ -141,7 +143,7 @@ class Engine:
         return [sum(steps[position:]) for position in range(1, len(steps))]
 
     def sequences(self) -> list[Sequence]:
-        """Those admitted, oldest first."""
+        """Those admitted and not held, oldest first."""
         return self._decoding + self._prefilling
 
     def fits(self, prompt_tokens: int, output_tokens: int) -> bool:
@@ -171,6 +173,10 @@ class Engine:
             self._waiting.remove(sequence)
             sequence.place = ELSEWHERE
             return True
+        if sequence.place == HELD:
+            self._held.remove(sequence)
+            self._release(sequence)
+            return True
         if sequence.place != RUNNING:
             return False
         sequence.place = ABORTED
@@ -179,12 +185,41 @@ class Engine:
             self._drop_aborted()
         return True
 
+    def hold(self, sequence: Sequence) -> bool:
+        """Let no step work on a sequence until `go_on`; it keeps its slot and blocks. False: it is not admitted, or it
+        is held already. RuntimeError while a step runs.
+        """
+        self._require_no_step()
+        if sequence.place != RUNNING:
+            return False
+        if sequence.prefilled < sequence.to_prefill:
+            self._prefilling.remove(sequence)
+        else:
+            self._decoding.remove(sequence)
+            self.cached_tokens -= sequence.context
+        sequence.place = HELD
+        self._held.append(sequence)
+        return True
+
+    def go_on(self, sequence: Sequence) -> bool:
+        """End a `hold`; the sequence is the youngest now. False: it is not held. RuntimeError while a step runs."""
+        self._require_no_step()
+        if sequence.place != HELD:
+            return False
+        self._held.remove(sequence)
+        sequence.place = RUNNING
+        if sequence.prefilled < sequence.to_prefill:
+            self._prefilling.append(sequence)
+        else:
+            self._decoding.append(sequence)
+            self.cached_tokens += sequence.context
+        return True
+
     def begin_step(self, now: float) -> float:
         """Admit, plan and begin a step; returns when it ends, ``inf`` when there is nothing to do. RuntimeError while a
         step runs.
         """
-        if self.stepping:
-            raise RuntimeError("a step is running already")
+        self._require_no_step()
         decoding = len(self._decoding)
         tokens = decoding
         drafting = k = 0
@@ -223,6 +258,10 @@ class Engine:
             self._short = False
             self._make_room()
         return finished
+
+    def _require_no_step(self) -> None:
+        if self.stepping:
+            raise RuntimeError("a step is running already")
 
     def _plan_drafts(self, k: int) -> int:
         """Who drafts ``k`` tokens in this step, the oldest first as far as the step's tokens go; returns how many."""
@@ -265,7 +304,7 @@ class Engine:
 
     def _admits(self, sequence: Sequence) -> bool:
         """Whether there is a slot and room for the sequence, and if so, takes the room."""
-        if len(self._decoding) + len(self._prefilling) >= self._slots:
+        if self.running >= self._slots:
             return False
         sequence.to_prefill = sequence.prompt_tokens + sequence.emitted
         if self._total_blocks < 0:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["ABORTED", "ELSEWHERE", "RUNNING", "WAITING", "Sequence"]
+__all__ = ["ABORTED", "ELSEWHERE", "HELD", "RUNNING", "WAITING", "Sequence"]
 
 ELSEWHERE: Final = 0
 WAITING: Final = 1
 RUNNING: Final = 2
 ABORTED: Final = 3
 """It leaves with the step that runs."""
+HELD: Final = 4
+"""It has a slot, and no step works on it."""
 
 _NOT_YET: Final = float("nan")
 
