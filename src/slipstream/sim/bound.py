@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from scipy.optimize import linprog
 from scipy.sparse import csr_array
 
-from slipstream.core.acceptance import mean_acceptance_length_from_survival
 from slipstream.enginemodel.acceptance import CLASSES as ACCEPTANCE_CLASSES
 from slipstream.enginemodel.acceptance import RequestAcceptance
 from slipstream.sim.node_time import Charges, Demand, arm_of, least_node_time
@@ -109,7 +108,7 @@ def _good_requests(
     shortest = int(plan.prompt_tokens[everyone].min())
     longest = int((plan.prompt_tokens + plan.output_tokens)[everyone].max())
     drafts = _drafts(scenario, hardware)
-    demand, deadline = _demand(scenario, plan, mine, _tau(scenario.categories, plan, mine, max(drafts, default=0)))
+    demand, deadline = _demand(scenario, plan, mine, max(drafts))
     charges = [
         [
             least_node_time(arm_of(equipment, drafts, shortest, longest), demand)
@@ -123,7 +122,8 @@ def _good_requests(
     if not able.any():
         return 0.0, 0
     start, end = scenario.warm_up_s, scenario.warm_up_s + scenario.window_s
-    edges = _edges(start, end, end + scenario.drain_s, deadline)
+    changes = [at_s for kind in hardware for group in kind.groups for at_s, _ in group.capacity_changes]
+    edges = _edges(start, end, end + scenario.drain_s, changes, deadline)
     begin = np.searchsorted(edges, plan.arrival_s[mine], side="right") - 1
     until = np.minimum(np.searchsorted(edges, deadline, side="left"), len(edges) - 1)
     capacity = [_capacity(kind.groups, edges) for kind in hardware]
@@ -153,23 +153,23 @@ def _drafts(scenario: Scenario, hardware: Iterable[_Hardware]) -> tuple[int, ...
     return tuple(range(max(longest, scheduled if speculations else 0) + 1))
 
 
-def _tau(categories: Sequence[Category], plan: Plan, mine: _Indexes, longest: int) -> _Floats:
-    """Mean acceptance length of each request, by draft length from 0 to ``longest``."""
+def _acceptance(categories: Sequence[Category], plan: Plan, mine: _Indexes, longest: int) -> tuple[_Floats, _Floats]:
+    """Each request's mean acceptance length, by draft length from 0 to ``longest``, and its luck as in `Demand`."""
     of_name = {category.name: category for category in categories}
-    table = np.ones((len(plan.categories), ACCEPTANCE_CLASSES, longest + 1))
+    tau = np.ones((len(plan.categories), ACCEPTANCE_CLASSES, longest + 1))
+    square = np.ones_like(tau)
     for number, name in enumerate(plan.categories):
         category = of_name[name]
         acceptance = RequestAcceptance(category.survival, category.spread, longest)
-        for share in range(ACCEPTANCE_CLASSES):
-            survival = acceptance.at((share + 0.5) / ACCEPTANCE_CLASSES)
-            for k in range(1, longest + 1):
-                table[number, share, k] = mean_acceptance_length_from_survival(survival[:k])
+        survival = np.array([acceptance.at((share + 0.5) / ACCEPTANCE_CLASSES) for share in range(ACCEPTANCE_CLASSES)])
+        tau[number, :, 1:] += np.cumsum(survival, axis=1)
+        square[number, :, 1:] += np.cumsum(survival * (2.0 * np.arange(1, longest + 1) + 1.0), axis=1)
+    luck = ((square - tau * tau) / tau).max(axis=2)
     position = np.minimum((plan.quantile[mine] * ACCEPTANCE_CLASSES).astype(np.int64), ACCEPTANCE_CLASSES - 1)
-    found: _Floats = table[plan.category[mine], position]
-    return found
+    return tau[plan.category[mine], position], luck[plan.category[mine], position]
 
 
-def _demand(scenario: Scenario, plan: Plan, mine: _Indexes, tau: _Floats) -> tuple[Demand, _Floats]:
+def _demand(scenario: Scenario, plan: Plan, mine: _Indexes, longest: int) -> tuple[Demand, _Floats]:
     """What the requests ask for, and when each must have ended to be good."""
     ttft, tpot, e2e = (np.full(mine.size, inf) for _ in range(3))
     for number, traffic_class in enumerate(CLASSES):
@@ -184,19 +184,25 @@ def _demand(scenario: Scenario, plan: Plan, mine: _Indexes, tau: _Floats) -> tup
     more = output - 1.0
     answer = np.where(more > 0.0, tpot * np.maximum(more, 1.0), inf)
     ends = plan.arrival_s[mine] + np.minimum(e2e, ttft + np.where(more > 0.0, answer, 0.0))
+    tau, luck = _acceptance(scenario.categories, plan, mine, longest)
     demand = Demand(
         prompt_tokens=plan.prompt_tokens[mine].astype(float),
         output_tokens=output,
         first_token_limit_s=np.minimum(ttft, e2e) - forward,
         decode_limit_s=np.minimum(answer, e2e - forward),
         tau=tau,
+        luck=luck,
     )
     return demand, ends
 
 
-def _edges(start: float, end: float, over: float, deadline: _Floats) -> _Floats:
-    """Of the bins, from ``start`` to the last deadline. When the run is ``over`` so are the deadlines."""
-    within: _Floats = np.linspace(start, end, _BINS + 1)
+def _edges(start: float, end: float, over: float, changes: Sequence[float], deadline: _Floats) -> _Floats:
+    """Of bins, from ``start`` to the last deadline. When the run is ``over`` so are the deadlines. One is where nodes
+    come or go.
+    """
+    within: _Floats = np.unique(
+        [*np.linspace(start, end, _BINS + 1), *(at_s for at_s in changes if start < at_s < end)]
+    )
     later = np.minimum(deadline[deadline > end], max(over, end))
     if not later.size:
         return within

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slipstream.core.errors import SlipstreamError
-from slipstream.enginemodel.settings import EngineSettings
+from slipstream.enginemodel.settings import Account, EngineSettings
 from slipstream.enginemodel.step_times import KNOTS, StepRows, at
 from slipstream.sim.scenario import Equipment
 
@@ -23,7 +23,7 @@ __all__ = ["Arm", "Charges", "Demand", "arm_of", "least_node_time"]
 _Floats = NDArray[np.float64]
 
 _MEMORY_WEIGHTS = (0.0, 0.25, 0.5, 0.75, 0.9)
-_PROMPT_WEIGHTS = (0.25, 0.5, 0.75, 0.9, 1.0)
+_PROMPT_WEIGHTS = (0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 1.0)
 _SAMPLE = 500
 _SLACK = 1e-9
 
@@ -37,6 +37,7 @@ class Arm:
     adds at least. ``alone_s``: a step of prompt tokens only, by their number in `KNOTS`. ``prompt_s``: its least time a
     token. ``pair_s`` as in `StepRows`. ``fastest_s``: time a token on an empty node with every draft accepted.
     ``cache_tokens``: room of the cache, inf = no limit. ``step_tokens``: prompt tokens of a step at most.
+    ``proposing_share``: of the sequences, in a step. ``steady``: whether acceptance is always the request's own.
     """
 
     drafts: tuple[int, ...]
@@ -51,13 +52,15 @@ class Arm:
     fastest_s: float
     cache_tokens: float
     step_tokens: int
+    proposing_share: float
+    steady: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Demand:
     """What requests ask for, in columns. ``decode_limit_s``: from the first token to the last at most, inf = no limit;
     ``first_token_limit_s`` likewise from arrival to the first. ``tau[n, k]``: request n's mean acceptance length at
-    draft length k, for k from 0 on.
+    draft length k, for k from 0 on. ``luck``: the variance of what a verify step emits over its mean, at most.
     """
 
     prompt_tokens: _Floats
@@ -65,6 +68,7 @@ class Demand:
     first_token_limit_s: _Floats
     decode_limit_s: _Floats
     tau: _Floats
+    luck: _Floats
 
     def sample(self, most: int) -> Demand:
         """At most so many of the requests, evenly from all."""
@@ -75,6 +79,7 @@ class Demand:
             self.first_token_limit_s[every],
             self.decode_limit_s[every],
             self.tau[every],
+            self.luck[every],
         )
 
 
@@ -98,14 +103,14 @@ def arm_of(equipment: Equipment, drafts: Iterable[int], shortest: int, longest: 
     """Of requests with at least ``shortest`` cached tokens and at most ``longest``. ``drafts``: lengths that anyone may
     choose; of those the equipment can not run none is taken. A standard engine drafts nothing.
     """
-    settings, rows = equipment.settings, equipment.rows
+    settings, rows, speculation = equipment.settings, equipment.rows, equipment.settings.speculation
     sizes = range(1, _largest_batch(settings, shortest) + 1)
     chunks = [0, *(after for before, after in pairwise(KNOTS) if before < settings.step_tokens)]
     reach = [after for before, after in pairwise(KNOTS) if after > shortest and before < longest]
     steps: list[_Floats] = []
     slopes: list[float] = []
     found: list[int] = []
-    for k in sorted({0, *drafts}) if settings.speculation is not None else (0,):
+    for k in sorted({0, *drafts}) if speculation is not None else (0,):
         try:
             table = [_steps_of(rows, settings, size, k, shortest, chunks, reach) for size in sizes]
         except SlipstreamError:
@@ -130,6 +135,9 @@ def arm_of(equipment: Equipment, drafts: Iterable[int], shortest: int, longest: 
         fastest_s=min(float(table[:, 0].min()) / (k + 1) for k, table in zip(found, step_s, strict=True)),
         cache_tokens=inf if settings.kv_tokens is None else float(settings.kv_tokens),
         step_tokens=settings.step_tokens,
+        proposing_share=1.0 if speculation is None else speculation.proposing_share,
+        steady=speculation is None
+        or (speculation.proposing_share == 1.0 and speculation.account is Account.INDEPENDENT),
     )
 
 
@@ -206,17 +214,19 @@ def _charges(arm: Arm, demand: Demand, memory: float, prompt: float) -> Charges:
     prompts, more, limit = demand.prompt_tokens, demand.output_tokens - 1.0, demand.decode_limit_s
     held = memory * prompts / arm.cache_tokens
     longest = arm.drafts[-1]
-    prices = np.array([0.0, *np.geomspace(0.05 / arm.batch[-1], 8.0, 24)])
+    prices = np.array([0.0, *np.geomspace(0.05 / arm.batch[-1], 8.0, 32)])
     least = np.stack([_least_step_s(arm, prompt_s, price) for price in prices], axis=1)
     grown = prompts + np.maximum(0.0, demand.output_tokens - 2.0 - longest)
     growing = np.clip((more - 1.0 - longest) / np.maximum(more, 1.0), 0.0, 1.0) / 2.0
 
+    recomputed = prompt_s * (prompts + 1.0) if arm.cache_tokens < inf else np.full_like(prompts, inf)
+
     def token_s(steps: _Floats, context: _Floats) -> _Floats:
-        """rho: node time a token, at the draft length that is cheapest; recomputing the prompt gives one too."""
-        cheapest = prompt_s * (prompts + 1.0)
+        """rho: node time a token, at the draft length that is cheapest; recomputing a lost cache gives one too."""
+        cheapest = recomputed
         for index, k in enumerate(arm.drafts):
             step_s = steps[index] + arm.context_s[index] * (context - arm.context)
-            cheapest = np.minimum(cheapest, step_s / demand.tau[:, k])
+            cheapest = np.minimum(cheapest, step_s / (1.0 + arm.proposing_share * (demand.tau[:, k] - 1.0)))
         return cheapest
 
     def answer_s(steps: _Floats) -> tuple[_Floats, _Floats]:
@@ -227,7 +237,8 @@ def _charges(arm: Arm, demand: Demand, memory: float, prompt: float) -> Charges:
     last = arm.context_s.max() * (longest + 2.0)  # the context ends at most so much longer than `grown`
     free, _ = answer_s(np.stack([np.interp(held / rest, prices, row) for row in least]))
     best, luck = free.copy(), np.zeros_like(free)
-    spread = np.sqrt((longest + 2.0 - 2.0 * sqrt(longest + 1.0)) * (more + longest))
+    most_luck = longest + 2.0 - 2.0 * sqrt(longest + 1.0)  # whatever the acceptance
+    spread = np.sqrt((np.minimum(demand.luck, most_luck) if arm.steady else most_luck) * (more + longest))
     timed = np.where(np.isfinite(limit), limit, 0.0)
     for column in range(1, len(prices)):
         price = rest * prices[column] - held
