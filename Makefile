@@ -5,7 +5,8 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 COMPILED := build/compiled
 TESTED := build/tested
-SPREAD := --numprocesses auto --dist worksteal
+# One worker more than processors: tests that wait for engines and sockets leave one idle.
+SPREAD := --numprocesses $(shell $(PYTHON) -c 'import os; print((os.cpu_count() or 1) + 1)') --dist worksteal
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check --no-compile
 
 MINUTES ?= 10

@@ -16,17 +16,13 @@ import aiohttp
 import yaml
 
 from documents import Command, SavedFile
-from live_service import COMMAND_ENVIRONMENT, command, eventually_async
+from live_service import UNMEASURED_ENVIRONMENT, command, eventually_async
 from vllm_like_node import Drafts, vllm_like
 
 __all__ = ["Reader", "reader"]
 
 GATEWAY, ADMIN = "http://127.0.0.1:8080", "http://127.0.0.1:8081"
 TIMEOUT_S = 60.0
-MEASURED = "COVERAGE_PROCESS_CONFIG"
-"""With it a command measures its coverage, and takes twice as long to start. Each command has tests that do so."""
-
-ENVIRONMENT = {name: value for name, value in COMMAND_ENVIRONMENT.items() if name != MEASURED}
 SLIPSTREAM = f"""#!/bin/sh
 case "$1" in status|explain|override) set -- "$@" --url "$ADMIN" ;; esac
 exec '{sys.executable}' -m slipstream "$@"
@@ -101,7 +97,7 @@ class Reader:
         line = step.line
         for written, real in {GATEWAY: self.gateway, ADMIN: self.admin, **self._nodes}.items():
             line = line.replace(written, real)
-        environment = ENVIRONMENT | {"ADMIN": self.admin, "PATH": f"{self._programs}:{os.environ['PATH']}"}
+        environment = UNMEASURED_ENVIRONMENT | {"ADMIN": self.admin, "PATH": f"{self._programs}:{os.environ['PATH']}"}
         process = await asyncio.create_subprocess_exec(
             "bash",
             "-c",
@@ -141,7 +137,7 @@ async def _serving(folder: Path, count: int, *arguments: str) -> AsyncIterator[l
     process = await asyncio.create_subprocess_exec(
         *command(*arguments),
         cwd=folder,
-        env=ENVIRONMENT | {"PYTHONUNBUFFERED": "1"},
+        env=UNMEASURED_ENVIRONMENT | {"PYTHONUNBUFFERED": "1"},
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
     )

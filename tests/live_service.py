@@ -20,7 +20,7 @@ from slipstream.core.dispatch import Placement
 from slipstream.core.node_state import NodeState
 from slipstream.service import Service, running
 
-__all__ = ["COMMAND_ENVIRONMENT", "Live", "command", "eventually", "eventually_async", "live"]
+__all__ = ["COMMAND_ENVIRONMENT", "UNMEASURED_ENVIRONMENT", "Live", "command", "eventually", "eventually_async", "live"]
 
 COMMAND_ENVIRONMENT = {
     **os.environ,
@@ -28,6 +28,10 @@ COMMAND_ENVIRONMENT = {
     "COLUMNS": "80",
     "NO_COLOR": "1",
 }
+UNMEASURED_ENVIRONMENT = {
+    name: value for name, value in COMMAND_ENVIRONMENT.items() if name != "COVERAGE_PROCESS_CONFIG"
+}
+"""For commands whose lines other tests measure: measuring coverage doubles the time that a command takes to start."""
 
 
 def command(*arguments: str) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from live_service import COMMAND_ENVIRONMENT, command
+from live_service import UNMEASURED_ENVIRONMENT, command
 from scripted_node import Call, answer, close
 from slipstream.core.keys import digest_of
 from vllm_like_node import MODEL, Drafts, VllmLike, vllm_like
@@ -129,7 +129,7 @@ async def test_no_prompt_and_no_key_is_where_it_does_not_belong(level: str, styl
             *command("serve", "-c", str(file)),
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
-            env=COMMAND_ENVIRONMENT | KEYS | {"PYTHONUNBUFFERED": "1"},
+            env=UNMEASURED_ENVIRONMENT | KEYS | {"PYTHONUNBUFFERED": "1"},
         )
         shown: dict[str, str] = {}
         try:
@@ -207,7 +207,7 @@ async def _command(words: list[str]) -> str:
         *command(*words),
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,
-        env=COMMAND_ENVIRONMENT | {"SLIPSTREAM_ADMIN_TOKEN": KEYS["ADMIN_TOKEN"]},
+        env=UNMEASURED_ENVIRONMENT | {"SLIPSTREAM_ADMIN_TOKEN": KEYS["ADMIN_TOKEN"]},
     )
     printed = (await process.communicate())[0].decode()
     assert process.returncode == 0, printed
