@@ -63,6 +63,17 @@ def test_speedups_unfitted_are_better_than_a_share_of_tau(scores: Scores) -> Non
     assert median < summary(scores.speedups, "k_tau")[0]
 
 
+def test_unfitted_figures_are_better_than_baselines_that_are_told_two_points(scores: Scores) -> None:
+    for rows, figures, baselines in (
+        (scores.steps, 1105, ("persistence", "log_linear")),
+        (scores.speedups, 31, ("persistence", "log_linear", "k_tau")),
+    ):
+        beyond = [row for row in rows if row.persistence is not None]
+        assert len(beyond) == figures
+        for baseline in baselines:
+            assert summary(beyond)[0] < summary(beyond, baseline)[0]
+
+
 @pytest.mark.parametrize("baseline", ["persistence", "log_linear", "k_tau"])
 def test_speedups_beyond_the_two_smallest_loads_are_better_than(scores: Scores, baseline: str) -> None:
     assert summary(scores.speedups_smallest)[0] < summary(scores.speedups_smallest, baseline)[0]
@@ -73,6 +84,8 @@ def test_falling_below_1_is_called(scores: Scores) -> None:
     assert right >= 0.92
     assert recall >= 0.75
     assert crossover_ratio(scores.crossings) <= 1.3
+    for baseline in ("persistence", "log_linear", "k_tau"):
+        assert accuracy(scores.crossings, baseline) < (right, recall)
 
 
 @pytest.mark.no_cover

@@ -69,13 +69,10 @@ def accuracy(crossings_found: Sequence[Crossing], of: str = "model") -> tuple[fl
     return float(np.mean(right)), float(np.mean(falling)) if falling else float("nan")
 
 
-def crossover_ratio(crossings_found: Sequence[Crossing]) -> float:
+def crossover_ratio(crossings_found: Sequence[Crossing], of: str = "model_at") -> float:
     """Median factor between measured and predicted crossover, where both cross."""
-    ratios = [
-        max(crossing.measured_at / crossing.model_at, crossing.model_at / crossing.measured_at)
-        for crossing in crossings_found
-        if crossing.measured_at is not None and crossing.model_at is not None
-    ]
+    pairs = [(crossing.measured_at, getattr(crossing, of)) for crossing in crossings_found]
+    ratios = [max(true / said, said / true) for true, said in pairs if true is not None and said is not None]
     return float(np.median(ratios)) if ratios else float("nan")
 
 
@@ -84,14 +81,16 @@ _INTRODUCTION = """\
 
 Written by `make validate`: the model beside published measurements, and beside three baselines that know nothing of
 hardware. *Persistence*: the last known figure holds. *Log-linear*: a straight line through the two known points in the
-logarithms. *k·tau*: a constant share of the acceptance length, the best one over all rows. Figures are median / 90th
-percentile of the absolute relative error. Matched configurations of different sources differ among themselves by 9.3 %
-/ 19.5 %: a model that is nearer than that has learnt its sources.
+logarithms. *k·tau*: a constant share of the acceptance length, the best one over all rows; it says nothing of step
+times. Figures are median / 90th percentile of the absolute relative error. Matched configurations of different sources
+differ among themselves by 9.3 % / 19.5 %: a model that is nearer than that has learnt its sources.
 
 {steps} step times and {speedups} speedups could be placed. A datasheet, a model card, two efficiencies a GPU and the
 constants of an engine are all that the unfitted model knows. Efficiencies and constants were estimated from the
 measurements below, so that the unfitted errors are those of a good fit with few parameters, not of a prediction; for
-those see [sources never seen](#sources-never-seen). "Fitted" is a curve's own two points besides.
+those see [sources never seen](#sources-never-seen). "Fitted" is a curve's own two points besides. Persistence and the
+line can not begin without points: beside the unfitted model, which has none, they are told the two smallest loads of a
+curve, and have a figure for the loads beyond. "Of 24" says for how many, where that is not all of them.
 """
 
 _NEVER_SEEN = """\
@@ -99,7 +98,8 @@ _NEVER_SEEN = """\
 
 Each source as if it had not been there: efficiencies and constants estimated anew from all other sources, and what no
 other tells taken as for any GPU or engine (`GENERIC` in `held_out.py`). This is what to expect of a table that the
-model has not met, on engines and GPUs that it knows.
+model has not met, on engines and GPUs that it knows. The baselines have no constants, and their figures are those of
+the other tables.
 """
 
 _TOLD_ONCE = """\
@@ -130,9 +130,11 @@ def page(scores: Scores, unseen: Scores) -> str:
             "| what | figures | model | persistence | log-linear | k·tau |",
             "|---|---:|---:|---:|---:|---:|",
             _row("step time, unfitted", scores.steps),
+            _row("of these, loads beyond a curve's two smallest", _beyond(scores.steps)),
             _row("step time, fitted on the smallest and largest batch: those between", scores.steps_ends),
             _row("step time, fitted on the two smallest: the rest", scores.steps_smallest),
             _row("speedup, unfitted, acceptance known", scores.speedups),
+            _row("of these, loads beyond a curve's two smallest", _beyond(scores.speedups)),
             _row("speedup, fitted on the two smallest loads: the rest", scores.speedups_smallest),
             "",
             "![Computed over measured step time](validation-steps.png)",
@@ -141,7 +143,12 @@ def page(scores: Scores, unseen: Scores) -> str:
             "|---|---:|---:|",
             *(
                 f"| {name} | {right:.0%} | {recall:.0%} |"
-                for name, of in (("model", "model"), ("persistence", "persistence"), ("log-linear", "log_linear"))
+                for name, of in (
+                    ("model", "model"),
+                    ("persistence", "persistence"),
+                    ("log-linear", "log_linear"),
+                    ("k·tau", "k_tau"),
+                )
                 for right, recall in [accuracy(scores.crossings, of)]
             ),
             "",
@@ -211,15 +218,26 @@ def _never_seen(scores: Scores, unseen: Scores) -> list[str]:
 
 def _crossed(found: Sequence[Crossing]) -> str:
     falling = sum(crossing.measured for crossing in found)
+    both = sum(crossing.measured_at is not None and crossing.log_linear_at is not None for crossing in found)
     return (
         f"{len(found)} curves, of which {falling} fall below 1. Where both cross, the crossovers differ by a factor of "
-        f"{crossover_ratio(found):.2f} (median)."
+        f"{crossover_ratio(found):.2f} (median);\nthe line's by {crossover_ratio(found, 'log_linear_at'):.2f}, where "
+        f"it crosses at all ({both} curves). Persistence and k·tau are flat and cross nowhere."
     )
 
 
 def _row(what: str, rows: Sequence[Compared]) -> str:
-    cells = [_figure(summary(rows, of)) for of in ("model", "persistence", "log_linear", "k_tau")]
-    return f"| {what} | {len(rows)} | {' | '.join(cells)} |"
+    return f"| {what} | {len(rows)} | {_cells(rows)} |"
+
+
+def _beyond(rows: Sequence[Compared]) -> list[Compared]:
+    return [row for row in rows if row.persistence is not None]
+
+
+def _cells(rows: Sequence[Compared]) -> str:
+    """The model and the baselines, and how many figures a baseline has where it does not have all."""
+    found = [summary(rows, of) for of in ("model", "persistence", "log_linear", "k_tau")]
+    return " | ".join(_figure(one) + (f" of {one[2]}" if 0 < one[2] < len(rows) else "") for one in found)
 
 
 def _figure(found: tuple[float, float, int]) -> str:
@@ -245,12 +263,7 @@ def _by_source(title: str, rows: Sequence[Compared]) -> list[str]:
         "",
         "| source | figures | model | persistence | log-linear | k·tau | why |",
         "|---|---:|---:|---:|---:|---:|---|",
-        *(
-            f"| {source} | {len(group)} | "
-            + " | ".join(_figure(summary(group, of)) for of in ("model", "persistence", "log_linear", "k_tau"))
-            + f" | {REASONS.get(source, '')} |"
-            for source, group in groups
-        ),
+        *(f"| {source} | {len(group)} | {_cells(group)} | {REASONS.get(source, '')} |" for source, group in groups),
         "",
     ]
 

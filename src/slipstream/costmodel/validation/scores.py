@@ -1,13 +1,13 @@
 """Errors of the model beside those of three baselines that know nothing of hardware.
 
 Persistence: the last known figure holds. Log-linear: a straight line through the two known points in the logarithms.
-`k·tau`: a constant share of the acceptance length, the best there is over all rows: it is fitted to what it is judged
-by.
+Both are told the two smallest loads of a curve, beside the unfitted model too, which is told neither. `k·tau`: a
+constant share of the acceptance length, the best there is over all rows: it is fitted to what it is judged by.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
@@ -63,15 +63,20 @@ class Compared:
 
 @dataclass(frozen=True, slots=True)
 class Crossing:
-    """Whether a measured curve falls below 1 within its range, and what the model and the baselines say."""
+    """Whether a measured curve falls below 1 within its range, and what the model and the baselines say.
+
+    And where: ``None`` = nowhere. Persistence and `k·tau` are flat and cross nowhere.
+    """
 
     curve: tuple[str, ...]
     measured: bool
     model: bool
     persistence: bool
     log_linear: bool
+    k_tau: bool
     measured_at: float | None
     model_at: float | None
+    log_linear_at: float | None
 
 
 def summary(rows: Sequence[Compared], of: str = "model") -> tuple[float, float, int]:
@@ -129,7 +134,26 @@ def computed_speedup(row: SpeedupRow, tau: float) -> float:
 
 def unfitted_steps(rows: Iterable[StepRow]) -> list[Compared]:
     """Every step time from datasheet and constants."""
-    return [Compared(row.source, row.curve, row.load, row.step_ms, computed_step_ms(row)) for row in rows]
+    rows = list(rows)
+    told = _told_the_smallest(rows, lambda row: row.step_ms)
+    compared = []
+    for row in rows:
+        persisting, line = told.get((row.curve, row.load), (None, None))
+        compared.append(Compared(row.source, row.curve, row.load, row.step_ms, computed_step_ms(row), persisting, line))
+    return compared
+
+
+def _told_the_smallest(
+    rows: Iterable[_Row], figure: Callable[[_Row], float]
+) -> dict[tuple[tuple[str, ...], float], tuple[float, float]]:
+    """What persistence and the line make of every further load of a curve once its two smallest are known."""
+    found = {}
+    for curve in _curves(rows):
+        truth = np.array([figure(row) for row in curve])
+        line = _log_linear(np.array([row.load for row in curve]), truth, [0, 1])
+        for index, row in enumerate(curve[2:], 2):
+            found[row.curve, row.load] = (float(truth[1]), float(line[index]))
+    return found
 
 
 def _curves(rows: Iterable[_Row]) -> list[list[_Row]]:
@@ -166,14 +190,18 @@ def _log_linear(loads: Values, truth: Values, known: Sequence[int]) -> Values:
 
 def unfitted_speedups(rows: Iterable[SpeedupRow]) -> list[Compared]:
     """Every speedup whose acceptance is known, from datasheet and constants."""
+    rows = list(rows)
     known = [(row, row.tau) for row in rows if row.tau is not None]
     if not known:
         return []
+    told = _told_the_smallest(rows, lambda row: row.speedup)
     share = float(np.exp(np.median([np.log(row.speedup / tau) for row, tau in known])))
-    return [
-        Compared(row.source, row.curve, row.load, row.speedup, computed_speedup(row, tau), k_tau=share * tau)
-        for row, tau in known
-    ]
+    compared = []
+    for row, tau in known:
+        persisting, line = told.get((row.curve, row.load), (None, None))
+        model = computed_speedup(row, tau)
+        compared.append(Compared(row.source, row.curve, row.load, row.speedup, model, persisting, line, share * tau))
+    return compared
 
 
 def _tau_of(curve: Sequence[SpeedupRow]) -> float:
@@ -216,8 +244,9 @@ def crossings(rows: Iterable[SpeedupRow]) -> list[Crossing]:
         if abs(float(truth.min()) - 1.0) <= NEAR_ONE:
             continue
         line = _log_linear(loads, truth, [0, 1])
-        known = crossovers_of(loads.tolist(), truth.tolist())
-        predicted = crossovers_of(loads.tolist(), model.tolist())
+        known, predicted, straight = (
+            next(iter(crossovers_of(loads.tolist(), values.tolist())), None) for values in (truth, model, line)
+        )
         found.append(
             Crossing(
                 curve[0].curve,
@@ -225,8 +254,10 @@ def crossings(rows: Iterable[SpeedupRow]) -> list[Crossing]:
                 bool(model.min() < 1.0 or truth[:2].min() < 1.0),
                 bool(truth[:2].min() < 1.0),
                 bool(line.min() < 1.0),
-                known[0] if known else None,
-                predicted[0] if predicted else None,
+                bool(truth[0] * truth[1] < 1.0),
+                known,
+                predicted,
+                straight,
             )
         )
     return found
