@@ -7,7 +7,7 @@ import math
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.stats import mannwhitneyu  # type: ignore[import-untyped]  # scipy has no stubs
+from scipy.stats import mannwhitneyu
 
 from slipstream.cli.demo_comparison import Stratum, by_category_and_pool, compare, latency_rows, ranked
 from slipstream.core.latency import Latency
