@@ -55,7 +55,8 @@ _SECONDS = st.floats(0.0, 1e6)
 
 @st.composite
 def _attempts(draw: st.DrawFn) -> Attempt:
-    latency = st.builds(Latency, st.none() | _SECONDS, st.none() | _SECONDS, _SECONDS)
+    unstreamed = st.builds(Latency, st.none(), st.none(), _SECONDS)
+    latency = unstreamed | st.builds(Latency, _SECONDS, st.none() | _SECONDS, _SECONDS)
     sample = st.builds(SpeculationSample, _COUNTS, _COUNTS, st.none() | _COUNTS)
     maybe = st.none() | _COUNTS
     outcome = st.builds(
@@ -88,18 +89,28 @@ _SHAPES = st.builds(
     st.none() | st.sampled_from(PinSource),
 )
 
+
+def _took(history: History, seconds: float) -> History:
+    history.ended_at = history.received_at + seconds
+    return history
+
+
 HISTORIES = st.builds(
-    History,
-    _WORDS,
-    _WORDS,
-    _WORDS,
-    st.none() | _WORDS,
+    _took,
+    st.builds(
+        History,
+        _WORDS,
+        _WORDS,
+        _WORDS,
+        st.none() | _WORDS,
+        _SECONDS,
+        st.just(0.0),
+        st.none() | _SHAPES,
+        st.lists(_attempts(), max_size=3).map(tuple),
+        st.none() | _COUNTS,
+        st.none() | _WORDS,
+        st.none() | _SECONDS,
+    ),
     _SECONDS,
-    _SECONDS,
-    st.none() | _SHAPES,
-    st.lists(_attempts(), max_size=3).map(tuple),
-    st.none() | _COUNTS,
-    st.none() | _WORDS,
-    st.none() | _SECONDS,
 )
-"""Anything that a request could have become, and more: none has ended before it began, but a clock may say so."""
+"""Anything that a request could have become, and more."""

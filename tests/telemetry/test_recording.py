@@ -142,16 +142,20 @@ def test_a_file_that_is_not_there_is_said(tmp_path: Path) -> None:
         list(read_recording(tmp_path / "none"))
 
 
-def rounded(seconds: float | None, unit: float = 1e3) -> float | None:
-    """To the microsecond, in milliseconds (or seconds, ``unit`` 1e6)."""
-    return None if seconds is None else int(seconds * 1e6 + 0.5) / unit
+def rounded(seconds: float) -> float:
+    """To the microsecond."""
+    return max(0, int(seconds * 1e6 + 0.5)) / 1e6
+
+
+def milliseconds(seconds: float | None) -> float | None:
+    return None if seconds is None else int(seconds * 1e6 + 0.5) / 1e3
 
 
 def placed(one: Attempt, received_at: float) -> RecordedAttempt:
     decision, outcome = one.placement.decision, one.placement.outcome
     latency, sample = (None, None) if outcome is None else (outcome.latency, outcome.sample)
     return RecordedAttempt(
-        rounded(decision.at - received_at, 1e6) or 0.0,
+        rounded(decision.at - received_at),
         decision.node,
         decision.pool,
         decision.reason,
@@ -167,9 +171,9 @@ def placed(one: Attempt, received_at: float) -> RecordedAttempt:
         None if sample is None else sample.drafted,
         None if sample is None else sample.accepted,
         None if sample is None else sample.verify_steps,
-        None if latency is None else rounded(latency.ttft_s),
-        None if latency is None else rounded(latency.tpot_s),
-        None if latency is None else rounded(latency.e2e_s),
+        None if latency is None else milliseconds(latency.ttft_s),
+        None if latency is None else milliseconds(latency.tpot_s),
+        None if latency is None else milliseconds(latency.e2e_s),
     )
 
 
@@ -184,9 +188,9 @@ def whole_request(ended: History, began_at: float, wall_clock: float) -> Recorde
     return RecordedRequest(
         FORMAT,
         ended.request_id,
-        rounded(wall_clock - took, 1e6) or 0.0,
-        rounded(ended.received_at - began_at, 1e6) or 0.0,
-        rounded(took, 1e6) or 0.0,
+        rounded(wall_clock - took),
+        rounded(ended.received_at - began_at),
+        rounded(took),
         ended.key_id,
         ended.method,
         ended.path[:256],
@@ -197,7 +201,11 @@ def whole_request(ended: History, began_at: float, wall_clock: float) -> Recorde
     )
 
 
-@settings(max_examples=50)
+def names(document: dict[str, Any]) -> list[list[str]]:
+    return [sorted(part) for part in (document, document["shape"] or (), *document["attempts"])]
+
+
+@settings(max_examples=40)
 @given(st.lists(HISTORIES, min_size=1, max_size=2), st.floats(0.0, 4e9))
 def test_a_recording_reads_as_if_an_encoder_of_json_had_written_it(
     tmp_path_factory: pytest.TempPathFactory, ended: list[History], wall_clock: float
@@ -208,9 +216,6 @@ def test_a_recording_reads_as_if_an_encoder_of_json_had_written_it(
         recorder.answered(one)
     meant = [whole_request(one, 4.0, wall_clock) for one in ended]
     assert list(read_recording(path)) == meant
-    decoded = [json.loads(line) for line in path.read_bytes().splitlines()]
-    encoded = [json.loads(msgspec.json.encode(one)) for one in meant]
-    for one, other in zip(decoded, encoded, strict=True):
-        assert [list(part) for part in (one, one["shape"] or (), *one["attempts"])] == [
-            list(part) for part in (other, other["shape"] or (), *other["attempts"])
-        ]
+    # Readers pass over what they do not know and fill in what is missing, so that has to be looked at too.
+    lines = [names(json.loads(line)) for line in path.read_bytes().splitlines()]
+    assert lines == [names(json.loads(msgspec.json.encode(one))) for one in meant]

@@ -10,22 +10,46 @@ from datetime import UTC, datetime
 from typing import Final, Protocol
 
 from slipstream.core.acceptance import mean_acceptance_length_from_counts
-from slipstream.core.history import Attempt, History
+from slipstream.core.history import History
 from slipstream.core.outcome import Outcome
-from slipstream.core.request import RequestShape
-from slipstream.telemetry.json_text import Strings, four_digits, milliseconds, once, six_digits, truth, whole
+from slipstream.telemetry.json_text import (
+    POINT_THREE,
+    THREE,
+    Fragments,
+    encoded,
+    four_digits,
+    micros,
+    milliseconds,
+    whole,
+)
 
-__all__ = ["MODEL_CHARACTERS", "PATH_CHARACTERS", "AccessLog", "Lines"]
+__all__ = ["MODEL_CHARACTERS", "PATH_CHARACTERS", "AccessLog", "Lines", "beginning_of"]
 
 MODEL_CHARACTERS: Final = 128
 PATH_CHARACTERS: Final = 256
 """Of the client's own words, the log keeps this much."""
 
-_NO_SHAPE: Final = '"model":null,"category":null,"traffic_class":null,"streamed":null'
-_NO_NODE: Final = '"node":null,"pool":null,"reason":null,"attempts":0'
-_NO_LATENCY: Final = '"ttft_ms":null,"tpot_ms":null'
-_NO_SAMPLE: Final = '"drafted":null,"accepted":null,"tau":null'
-_NO_OUTCOME: Final = f'"ending":null,"prompt_tokens":null,"output_tokens":null,{_NO_SAMPLE},{_NO_LATENCY}'
+_REPEATING: Final = (
+    "key",
+    "method",
+    "path",
+    "status",
+    "error",
+    "model",
+    "category",
+    "traffic_class",
+    "streamed",
+    "node",
+    "pool",
+    "reason",
+    "attempts",
+    "ending",
+)
+"""Of all requests there are few different combinations of these."""
+
+_NO_SAMPLE: Final = b',"drafted":null,"accepted":null,"tau":null'
+_NO_TIMES: Final = b',"ttft_ms":null,"tpot_ms":null'
+_NO_FIGURES: Final = b',"prompt_tokens":null,"output_tokens":null' + _NO_SAMPLE + _NO_TIMES
 
 
 class Lines(Protocol):
@@ -37,83 +61,103 @@ class Lines(Protocol):
 class AccessLog:
     """Writes a line for each request that has ended. ``wall_clock`` is the time of day, in seconds since 1970."""
 
-    __slots__ = ("_lines", "_second", "_second_text", "_strings", "_wall_clock")
+    __slots__ = ("_fragments", "_lines", "_second", "_second_text", "_wall_clock")
 
     def __init__(self, lines: Lines, wall_clock: Callable[[], float]) -> None:
         self._lines = lines
         self._wall_clock = wall_clock
-        self._strings = Strings()
+        self._fragments = Fragments()
         self._second = -1
-        self._second_text = ""
+        self._second_text = b""
 
     def answered(self, history: History) -> None:
         """A request has ended."""
-        strings = self._strings
         took = history.ended_at - history.received_at
-        shape, attempts = history.shape, history.attempts
-        outcome = attempts[-1].placement.outcome if attempts else None
-        line = (
-            f'{{"time":"{self._time(self._wall_clock() - took)}",'
-            f'"id":{once(history.request_id)},'
-            f'"key":{strings.text(history.key_id)},'
-            f'"method":{strings.text(history.method)},'
-            f'"path":{strings.text(history.path[:PATH_CHARACTERS])},'
-            f'"status":{whole(history.status)},'
-            f'"error":{strings.text(history.error)},'
-            f"{_NO_SHAPE if shape is None else self._shape(shape)},"
-            f"{self._placed(attempts) if attempts else _NO_NODE},"
-            f"{_NO_OUTCOME if outcome is None else _outcome(outcome)},"
-            f'"e2e_ms":{milliseconds(took)},'
-            f'"queued_ms":{milliseconds(history.queued_s)}}}\n'
-        )
-        self._lines.write(line.encode())
-
-    def _time(self, at: float) -> str:
-        """RFC 3339, to the microsecond."""
-        micros = int(at * 1e6 + 0.5)
-        second = micros // 1_000_000
+        at, lasted = micros(self._wall_clock() - took), micros(took)
+        second = at // 1_000_000
         if second != self._second:
             self._second = second
-            self._second_text = datetime.fromtimestamp(second, UTC).strftime("%Y-%m-%dT%H:%M:%S")
-        below = micros % 1_000_000
-        return f"{self._second_text}.{six_digits(below)}Z" if below else f"{self._second_text}Z"
+            self._second_text = f'{{"time":"{datetime.fromtimestamp(second, UTC):%Y-%m-%dT%H:%M:%S}'.encode()
+        attempts = history.attempts
+        outcome = attempts[-1].placement.outcome if attempts else None
+        line = [
+            self._second_text,
+            POINT_THREE[at // 1000 % 1000],
+            THREE[at % 1000],
+            b'Z","id":',
+            encoded(history.request_id),
+            b",",
+            self._repeating(history, outcome),
+            _NO_FIGURES if outcome is None else _figures(outcome),
+            b',"e2e_ms":',
+            whole(lasted // 1000),
+            POINT_THREE[lasted % 1000],
+            b',"queued_ms":',
+            milliseconds(history.queued_s),
+            b"}\n",
+        ]
+        self._lines.write(b"".join(line))
 
-    def _shape(self, shape: RequestShape) -> str:
-        strings = self._strings
-        traffic_class: str = shape.traffic_class
-        return (
-            f'"model":{strings.text(shape.model[:MODEL_CHARACTERS] or None)},'
-            f'"category":{strings.text(shape.category)},'
-            f'"traffic_class":"{traffic_class}",'
-            f'"streamed":{truth(shape.streamed)}'
+    def _repeating(self, history: History, outcome: Outcome | None) -> bytes:
+        shape, attempts = history.shape, history.attempts
+        model = category = traffic_class = streamed = node = pool = reason = None
+        if shape is not None:
+            model, category = beginning_of(shape.model, MODEL_CHARACTERS) or None, shape.category
+            traffic_class, streamed = shape.traffic_class, shape.streamed
+        if attempts:
+            decision = attempts[-1].placement.decision
+            node, pool, reason = decision.node, decision.pool, decision.reason
+        source: tuple[object, ...] = (
+            history.key_id,
+            history.method,
+            beginning_of(history.path, PATH_CHARACTERS),
+            history.status,
+            history.error,
+            model,
+            category,
+            traffic_class,
+            streamed,
+            node,
+            pool,
+            reason,
+            len(attempts),
+            None if outcome is None else outcome.ending,
         )
-
-    def _placed(self, attempts: tuple[Attempt, ...]) -> str:
-        decision = attempts[-1].placement.decision
-        pool: str = decision.pool
-        reason: str = decision.reason
-        return (
-            f'"node":{self._strings.text(decision.node)},'
-            f'"pool":"{pool}",'
-            f'"reason":"{reason}",'
-            f'"attempts":{whole(len(attempts))}'
-        )
+        known = self._fragments.get(source)
+        if known is None:
+            known = self._fragments.learn(source, encoded(dict(zip(_REPEATING, source, strict=True)))[1:-1])
+        return known
 
 
-def _outcome(outcome: Outcome) -> str:
-    ending: str = outcome.ending
+def beginning_of(words: str, characters: int) -> str:
+    """As much of a client's words as is kept."""
+    return words if len(words) <= characters else words[:characters]
+
+
+def _figures(outcome: Outcome) -> bytes:
     latency, sample = outcome.latency, outcome.sample
-    speculation, times = _NO_SAMPLE, _NO_LATENCY
+    speculation, times = _NO_SAMPLE, _NO_TIMES
     if sample is not None:
         steps = sample.verify_steps
         tau = None if steps is None else mean_acceptance_length_from_counts(sample.accepted, steps)
-        speculation = f'"drafted":{whole(sample.drafted)},"accepted":{whole(sample.accepted)},"tau":{four_digits(tau)}'
-    if latency is not None:
-        times = f'"ttft_ms":{milliseconds(latency.ttft_s)},"tpot_ms":{milliseconds(latency.tpot_s)}'
-    return (
-        f'"ending":"{ending}",'
-        f'"prompt_tokens":{whole(outcome.prompt_tokens)},'
-        f'"output_tokens":{whole(outcome.output_tokens)},'
-        f"{speculation},"
-        f"{times}"
-    )
+        figures = [
+            b',"drafted":',
+            whole(sample.drafted),
+            b',"accepted":',
+            whole(sample.accepted),
+            b',"tau":',
+            four_digits(tau),
+        ]
+        speculation = b"".join(figures)
+    if latency is not None and latency.ttft_s is not None:  # without that there is no time per token either
+        figures = [b',"ttft_ms":', milliseconds(latency.ttft_s), b',"tpot_ms":', milliseconds(latency.tpot_s)]
+        times = b"".join(figures)
+    figures = [
+        b',"prompt_tokens":',
+        whole(outcome.prompt_tokens),
+        b',"output_tokens":',
+        whole(outcome.output_tokens),
+        speculation,
+        times,
+    ]
+    return b"".join(figures)

@@ -11,8 +11,17 @@ from typing import Final
 from slipstream.core.history import Attempt, History
 from slipstream.core.outcome import Outcome
 from slipstream.core.request import RequestShape
-from slipstream.telemetry.access_log import MODEL_CHARACTERS, PATH_CHARACTERS, Lines
-from slipstream.telemetry.json_text import Strings, exact, microseconds, milliseconds, once, truth, whole
+from slipstream.telemetry.access_log import MODEL_CHARACTERS, PATH_CHARACTERS, Lines, beginning_of
+from slipstream.telemetry.json_text import (
+    POINT_THREE,
+    THREE,
+    Fragments,
+    Latest,
+    encoded,
+    micros,
+    milliseconds,
+    whole,
+)
 from slipstream.telemetry.recording import FORMAT
 
 __all__ = ["Recorder"]
@@ -20,10 +29,28 @@ __all__ = ["Recorder"]
 PREVIOUS_CHARACTERS: Final = 128
 """Of the id of a response that a request refers to, so much is kept."""
 
-_BEGINNING: Final = f'{{"format":{FORMAT},"id":'
-_NO_SAMPLE: Final = '"drafted":null,"accepted":null,"verify_steps":null'
-_NO_LATENCY: Final = '"ttft_ms":null,"tpot_ms":null,"e2e_ms":null'
-_NO_OUTCOME: Final = f'"ending":null,"status":null,"prompt_tokens":null,"output_tokens":null,{_NO_SAMPLE},{_NO_LATENCY}'
+# Of all requests there are few different combinations of these.
+_REQUEST: Final = ("key", "method", "path", "status", "error")
+_SHAPE: Final = (
+    "model",
+    "category",
+    "traffic_class",
+    "sequences",
+    "streamed",
+    "features",
+    "pinned_pool",
+    "decodes",
+    "key_id",
+    "pinned_by",
+)
+_ATTEMPT: Final = ("node", "pool", "reason", "ceiling", "limit", "ending", "status")
+
+_BEGINNING: Final = b'{"format":%d,"id":' % FORMAT
+_NO_SHAPE: Final = b',"shape":null,"attempts":['
+_NO_AFFINITY: Final = b',"previous_response":null,"session":null,"cache_keys":[]},"attempts":['
+_NO_SAMPLE: Final = b',"drafted":null,"accepted":null,"verify_steps":null'
+_NO_TIMES: Final = b',"ttft_ms":null,"tpot_ms":null,"e2e_ms":null'
+_NO_FIGURES: Final = b',"prompt_tokens":null,"output_tokens":null' + _NO_SAMPLE + _NO_TIMES
 
 
 class Recorder:
@@ -33,103 +60,171 @@ class Recorder:
     day, in seconds since 1970.
     """
 
-    __slots__ = ("_began_at", "_lines", "_strings", "_wall_clock")
+    __slots__ = ("_arrival", "_attempts", "_began_at", "_lines", "_requests", "_shapes", "_time", "_wall_clock")
 
     def __init__(self, lines: Lines, began_at: float, wall_clock: Callable[[], float]) -> None:
         self._lines = lines
         self._began_at = began_at
         self._wall_clock = wall_clock
-        self._strings = Strings()
+        self._time = Latest()
+        self._arrival = Latest()
+        self._requests = Fragments()
+        self._shapes = Fragments()
+        self._attempts = Fragments()
 
     def answered(self, history: History) -> None:
         """A request has ended."""
-        strings = self._strings
         received_at = history.received_at
         took = history.ended_at - received_at
+        at, lasted = micros(self._wall_clock() - took), micros(took)
+        arrival = micros(received_at - self._began_at)
         shape, attempts = history.shape, history.attempts
-        line = (
-            f"{_BEGINNING}{once(history.request_id)},"
-            f'"time":{microseconds(self._wall_clock() - took)},'
-            f'"arrival_s":{microseconds(received_at - self._began_at)},'
-            f'"duration_s":{microseconds(took)},'
-            f'"key":{strings.text(history.key_id)},'
-            f'"method":{strings.text(history.method)},'
-            f'"path":{strings.text(history.path[:PATH_CHARACTERS])},'
-            f'"shape":{"null" if shape is None else self._shape(shape)},'
-            f'"attempts":[{self._attempts(attempts, received_at)}],'
-            f'"status":{whole(history.status)},'
-            f'"error":{strings.text(history.error)}}}\n'
-        )
-        self._lines.write(line.encode())
-
-    def _shape(self, shape: RequestShape) -> str:
-        strings = self._strings
-        traffic_class: str = shape.traffic_class
-        previous = shape.previous_response
-        features, keys = shape.features, shape.cache_keys
-        return (
-            f'{{"model":{strings.text(shape.model[:MODEL_CHARACTERS])},'
-            f'"category":{strings.text(shape.category)},'
-            f'"traffic_class":"{traffic_class}",'
-            f'"sequences":{whole(shape.sequences)},'
-            f'"output_limit":{whole(shape.output_limit)},'
-            f'"streamed":{truth(shape.streamed)},'
-            f'"prompt_characters":{whole(shape.prompt_characters)},'
-            f'"features":[{",".join([strings.text(feature) for feature in features]) if features else ""}],'
-            f'"pinned_pool":{strings.text(shape.pinned_pool)},'
-            f'"previous_response":{"null" if previous is None else once(previous[:PREVIOUS_CHARACTERS])},'
-            f'"decodes":{truth(shape.decodes)},'
-            f'"session":{whole(shape.session)},'
-            f'"cache_keys":[{",".join([str(key) for key in keys]) if keys else ""}],'
-            f'"key_id":{strings.text(shape.key_id)},'
-            f'"pinned_by":{strings.text(shape.pinned_by)}}}'
-        )
-
-    def _attempts(self, attempts: tuple[Attempt, ...], received_at: float) -> str:
         if len(attempts) == 1:
-            return self._attempt(attempts[0], received_at)
-        return ",".join([self._attempt(attempt, received_at) for attempt in attempts])
+            placed = self._attempt(attempts[0], received_at)
+        else:
+            placed = b",".join([self._attempt(attempt, received_at) for attempt in attempts])
+        line = [
+            _BEGINNING,
+            encoded(history.request_id),
+            b',"time":',
+            self._time.text(at // 1_000_000),
+            POINT_THREE[at // 1000 % 1000],
+            THREE[at % 1000],
+            b',"arrival_s":',
+            self._arrival.text(arrival // 1_000_000),
+            POINT_THREE[arrival // 1000 % 1000],
+            THREE[arrival % 1000],
+            b',"duration_s":',
+            whole(lasted // 1_000_000),
+            POINT_THREE[lasted // 1000 % 1000],
+            THREE[lasted % 1000],
+            self._request(history),
+            _NO_SHAPE if shape is None else self._shape(shape),
+            placed,
+            b"]}\n",
+        ]
+        self._lines.write(b"".join(line))
 
-    def _attempt(self, attempt: Attempt, received_at: float) -> str:
+    def _request(self, history: History) -> bytes:
+        path = beginning_of(history.path, PATH_CHARACTERS)
+        source: tuple[object, ...] = (history.key_id, history.method, path, history.status, history.error)
+        known = self._requests.get(source)
+        return self._requests.learn(source, _members(b",", _REQUEST, source)) if known is None else known
+
+    def _shape(self, shape: RequestShape) -> bytes:
+        source: tuple[object, ...] = (
+            beginning_of(shape.model, MODEL_CHARACTERS),
+            shape.category,
+            shape.traffic_class,
+            shape.sequences,
+            shape.streamed,
+            shape.features,
+            shape.pinned_pool,
+            shape.decodes,
+            shape.key_id,
+            shape.pinned_by,
+        )
+        known = self._shapes.get(source)
+        if known is None:
+            known = self._shapes.learn(source, _members(b',"shape":{', _SHAPE, source))
+        members = [
+            known,
+            b',"output_limit":',
+            whole(shape.output_limit),
+            b',"prompt_characters":',
+            whole(shape.prompt_characters),
+            _affinity(shape),
+        ]
+        return b"".join(members)
+
+    def _attempt(self, attempt: Attempt, received_at: float) -> bytes:
         placement = attempt.placement
         decision, outcome = placement.decision, placement.outcome
-        pool: str = decision.pool
-        reason: str = decision.reason
-        return (
-            f'{{"at_s":{microseconds(decision.at - received_at)},'
-            f'"node":{self._strings.text(decision.node)},'
-            f'"pool":"{pool}",'
-            f'"reason":"{reason}",'
-            f'"fleet_version":{whole(decision.fleet_version)},'
-            f'"draw":{exact(decision.draw)},'
-            f'"occupancy":{whole(attempt.occupancy)},'
-            f'"ceiling":{whole(attempt.ceiling)},'
-            f'"limit":{whole(attempt.limit)},'
-            f"{_NO_OUTCOME if outcome is None else _outcome(outcome)}}}"
+        at = micros(decision.at - received_at)
+        ending = status = None
+        if outcome is not None:
+            ending, status = outcome.ending, outcome.status
+        source: tuple[object, ...] = (
+            decision.node,
+            decision.pool,
+            decision.reason,
+            attempt.ceiling,
+            attempt.limit,
+            ending,
+            status,
         )
+        known = self._attempts.get(source)
+        if known is None:
+            known = self._attempts.learn(source, _members(b"{", _ATTEMPT, source))
+        members = [
+            known,
+            b',"at_s":',
+            whole(at // 1_000_000),
+            POINT_THREE[at // 1000 % 1000],
+            THREE[at % 1000],
+            b',"fleet_version":',
+            whole(decision.fleet_version),
+            b',"draw":',
+            encoded(decision.draw),
+            b',"occupancy":',
+            whole(attempt.occupancy),
+            _NO_FIGURES if outcome is None else _figures(outcome),
+            b"}",
+        ]
+        return b"".join(members)
 
 
-def _outcome(outcome: Outcome) -> str:
-    ending: str = outcome.ending
+def _members(before: bytes, names: tuple[str, ...], values: tuple[object, ...]) -> bytes:
+    """The members of an object, behind ``before``."""
+    return before + encoded(dict(zip(names, values, strict=True)))[1:-1]
+
+
+def _affinity(shape: RequestShape) -> bytes:
+    """What finds the node that has the request's beginning in its cache, and the end of the shape."""
+    previous, session, keys = shape.previous_response, shape.session, shape.cache_keys
+    if previous is None and session is None and not keys:
+        return _NO_AFFINITY
+    members = [
+        b',"previous_response":',
+        b"null" if previous is None else encoded(beginning_of(previous, PREVIOUS_CHARACTERS)),
+        b',"session":',
+        whole(session),
+        b',"cache_keys":',
+        encoded(keys),
+        b'},"attempts":[',
+    ]
+    return b"".join(members)
+
+
+def _figures(outcome: Outcome) -> bytes:
     latency, sample = outcome.latency, outcome.sample
-    speculation, times = _NO_SAMPLE, _NO_LATENCY
+    speculation, times = _NO_SAMPLE, _NO_TIMES
     if sample is not None:
-        speculation = (
-            f'"drafted":{whole(sample.drafted)},'
-            f'"accepted":{whole(sample.accepted)},'
-            f'"verify_steps":{whole(sample.verify_steps)}'
-        )
+        figures = [
+            b',"drafted":',
+            whole(sample.drafted),
+            b',"accepted":',
+            whole(sample.accepted),
+            b',"verify_steps":',
+            whole(sample.verify_steps),
+        ]
+        speculation = b"".join(figures)
     if latency is not None:
-        times = (
-            f'"ttft_ms":{milliseconds(latency.ttft_s)},'
-            f'"tpot_ms":{milliseconds(latency.tpot_s)},'
-            f'"e2e_ms":{milliseconds(latency.e2e_s)}'
-        )
-    return (
-        f'"ending":"{ending}",'
-        f'"status":{whole(outcome.status)},'
-        f'"prompt_tokens":{whole(outcome.prompt_tokens)},'
-        f'"output_tokens":{whole(outcome.output_tokens)},'
-        f"{speculation},"
-        f"{times}"
-    )
+        figures = [
+            b',"ttft_ms":',
+            milliseconds(latency.ttft_s),
+            b',"tpot_ms":',
+            milliseconds(latency.tpot_s),
+            b',"e2e_ms":',
+            milliseconds(latency.e2e_s),
+        ]
+        times = b"".join(figures)
+    figures = [
+        b',"prompt_tokens":',
+        whole(outcome.prompt_tokens),
+        b',"output_tokens":',
+        whole(outcome.output_tokens),
+        speculation,
+        times,
+    ]
+    return b"".join(figures)
