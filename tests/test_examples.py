@@ -31,7 +31,11 @@ def _key(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VLLM_API_KEY", "the-nodes-own")
 
 
-@pytest.mark.parametrize("file", sorted(EXAMPLES.glob("*.yaml")), ids=lambda file: file.name)
+SCENARIOS = {file for file in EXAMPLES.glob("*.yaml") if "\nworkload:" in file.read_text()}
+"""Simulated, and tried in tests/test_scenario_examples.py."""
+
+
+@pytest.mark.parametrize("file", sorted({*EXAMPLES.glob("*.yaml")} - SCENARIOS), ids=lambda file: file.name)
 def test_every_configuration_is_good(file: Path) -> None:
     result = CliRunner().invoke(application(), ["config", "check", str(file)], catch_exceptions=False)
     assert result.exit_code == 0, result.output
@@ -64,7 +68,8 @@ def test_every_program_runs_without_what_the_gateway_needs(file: Path) -> None:
 
 
 def test_every_example_is_tried() -> None:
-    assert {file.suffix for file in EXAMPLES.iterdir()} == {".yaml", ".py"}
+    assert {file.suffix for file in EXAMPLES.iterdir() if file.is_file()} == {".yaml", ".py"}
+    assert {file.name for file in EXAMPLES.iterdir() if file.is_dir()} == {"traces"}
 
 
 async def test_the_smallest_fleet_serves(tmp_path: Path) -> None:
