@@ -182,9 +182,7 @@ class FleetLoop:
                     continue
             else:
                 self._run_engines(at)
-            if at >= over_at:
-                break
-            if not gateway.alive and self.arrived == self._requests:
+            if at >= over_at or not (gateway.alive or self.arrived < self._requests):
                 break
             gateway.now = at
             if not due or next_arrival < due[0][0] or (next_arrival == due[0][0] and due[0][1] > ARRIVE):
@@ -192,16 +190,15 @@ class FleetLoop:
             else:
                 _, kind, _, what = heappop(due)
                 self._happen(kind, what)
-        else:
-            over_at = gateway.now
-        self._finish(over_at)
+        self._finish(over_at if gateway.alive or self.arrived < self._requests else gateway.now)
 
     def _finish(self, now: float) -> None:
         """The run is over: what is not finished is taken off the books."""
         gateway = self.gateway
         self.ended_at = gateway.now = now
-        for exchange in list(gateway.alive.values()):
+        for exchange in gateway.alive.values():
             exchange.break_off()
+        gateway.alive.clear()
         for node in self.nodes:
             node.left(now)
 
@@ -276,8 +273,6 @@ class FleetLoop:
         exchange = Exchange(
             gateway, number, shape, gateway.now, prompt_tokens, output_tokens, category, rows.quantile[row]
         )
-        if gateway.log is not None:
-            gateway.log.arrive(gateway.now, number, name, shape.traffic_class.value, prompt_tokens, output_tokens)
         gateway.arrive(exchange)
         if self._progress is not None and number % PROGRESS_EVERY == 0:
             self._progress(number / self._requests)

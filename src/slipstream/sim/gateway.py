@@ -97,6 +97,15 @@ class Gateway:
         """A request came."""
         self.alive[exchange.number] = exchange
         shape = exchange.shape
+        if self.log is not None:
+            self.log.arrive(
+                self.now,
+                exchange.number,
+                shape.category,
+                shape.traffic_class.value,
+                exchange.prompt_tokens,
+                exchange.output_tokens,
+            )
         go_first(self.queue, shape.model, shape.traffic_class)
         exchange.place()
 
@@ -296,7 +305,7 @@ class Exchange:
         if self._queued_s is not None:
             gateway.columns.queued_s[self.number] = self._queued_s
         if self.placement is not None:
-            self.settle(Outcome(Ending.STOPPED))
+            gateway.dispatcher.settle(self.placement, Outcome(Ending.STOPPED), gateway.now)
         if self.sequence is not None:
             self.worked(self.sequence)
 
