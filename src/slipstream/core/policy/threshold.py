@@ -63,6 +63,11 @@ class Evidence(Protocol):
         """Median length of the category's answers, ``None`` while too few are known."""
 
 
+def _rejects_nothing(_engine: str | None) -> frozenset[str]:
+    """A function with a name, so that settings can be sent to another process."""
+    return frozenset()
+
+
 @dataclass(frozen=True, slots=True)
 class ThresholdSettings:
     """``alpha_floor``: per-token acceptance that draft models and heads must exceed, 0..1. ``tokens_per_step_floor``:
@@ -84,7 +89,7 @@ class ThresholdSettings:
     affinity_slack: int | None = DEFAULT_SLACK
     observe: bool = False
     probing: ProbingSettings = field(default_factory=ProbingSettings)
-    rejected_features: Callable[[str | None], frozenset[str]] = lambda _engine: frozenset()
+    rejected_features: Callable[[str | None], frozenset[str]] = _rejects_nothing
 
 
 class ThresholdPolicy:
