@@ -25,15 +25,15 @@ speculations = st.builds(
 )
 engines = st.builds(
     EngineSettings,
-    slots=st.integers(1, 6),
-    kv_tokens=st.sampled_from([None, 80, 128, 400]),
+    slots=st.integers(1, 8),
+    kv_tokens=st.sampled_from([None, 80, 112, 160]),
     block_tokens=st.sampled_from([1, 4, 16]),
     step_tokens=st.sampled_from([4, 20, 8192]),
     queue_limit=st.sampled_from([None, 0, 3]),
     speculation=st.none() | speculations,
 )
-requests = st.tuples(st.integers(1, 90), st.integers(1, 40))
-deeds = st.lists(st.one_of(requests, st.just("step"), st.just("step"), st.integers(0, 30)), min_size=5, max_size=60)
+requests = st.tuples(st.integers(1, 50), st.integers(1, 40))
+deeds = st.lists(st.one_of(requests, requests, st.just("step"), st.integers(0, 30)), min_size=10, max_size=50)
 
 
 class Books:

@@ -103,6 +103,19 @@ def test_the_schedule_goes_by_the_sequences_that_run() -> None:
     assert drafted == [5, 4, 6, 0]
 
 
+def test_a_prompt_on_its_way_counts_as_running_and_gets_the_tokens_that_drafts_leave() -> None:
+    run = engine(EngineSettings(step_tokens=100, speculation=Speculation(schedule=((1, 5), (3, 2)))))
+    run.submit(sequence(prompt_tokens=10, output_tokens=1000), 0.0)
+    now, _ = step(run, 0.0)
+    late = sequence(prompt_tokens=300)
+    run.submit(late, now)
+    filled = []
+    for _ in range(2):
+        now, _ = step(run, now)
+        filled.append((late.prefilled, run.drafted))
+    assert filled == [(94, 5), (94 + 97, 7)]
+
+
 def test_only_a_share_of_the_sequences_proposes() -> None:
     run = answered(EngineSettings(speculation=Speculation(k=4, proposing_share=0.3)), SURVIVAL)
     steps = run.generated_tokens - run.accepted - 4

@@ -95,13 +95,13 @@ def test_sequences_beyond_the_slots_wait_their_turn() -> None:
 
 def test_no_more_run_than_a_step_has_tokens() -> None:
     run = engine(EngineSettings(slots=8, step_tokens=3))
+    assert run.submit(sequence(prompt_tokens=1, output_tokens=20), 0.0)
+    now, _ = step(run, 0.0)
     for _ in range(5):
-        run.submit(sequence(prompt_tokens=1, output_tokens=20), 0.0)
-    now = 0.0
-    for _ in range(6):
+        run.submit(sequence(prompt_tokens=9, output_tokens=20), now)
+    for _ in range(30):
         now, _ = step(run, now)
         assert run.running <= 3
-    assert run.waiting == 2
 
 
 def test_a_full_queue_refuses_but_free_slots_are_no_queue() -> None:
@@ -120,6 +120,18 @@ def test_an_engine_without_a_queue_takes_what_it_can_run() -> None:
     assert not run.submit(sequence(), 0.0)
     run_out(run)
     assert run.submit(sequence(), 1.0)
+
+
+def test_a_queue_that_was_blocked_is_no_longer_when_it_is_empty() -> None:
+    run = engine(EngineSettings(slots=50, kv_tokens=64, queue_limit=0))
+    assert run.submit(sequence(prompt_tokens=40), 0.0)
+    assert run.submit(sequence(prompt_tokens=10), 0.0)
+    blocked = sequence(prompt_tokens=40)
+    assert run.submit(blocked, 0.0)
+    now, _ = step(run, 0.0)
+    assert not run.submit(sequence(), now)
+    assert run.abort(blocked)
+    assert run.submit(sequence(), now)
 
 
 def test_free_slots_without_room_do_not_make_the_queue_longer() -> None:
@@ -182,6 +194,19 @@ def test_out_of_room_the_latest_starts_again_and_nothing_it_emitted_is_lost() ->
     assert run_out(run, now) == [first, second]
     assert (second.emitted, second.prefilled, run.prompt_tokens) == (30, 49, 40 + 40 + 49)
     assert (second.first_token_at, first.preemptions, run.preemptions) == (when_first, 0, 1)
+
+
+def test_the_latest_may_have_to_give_up_its_own_room() -> None:
+    run = engine(EngineSettings(kv_tokens=96))
+    first, second = sequence(33, 15, number=1), sequence(40, 15, number=2)
+    run.submit(first, 0.0)
+    run.submit(second, 0.0)
+    now = 0.0
+    while run.preemptions == 0:
+        now, _ = step(run, now)
+    assert (run.sequences(), run.waiting, run.kv_use) == ([first], 1, 0.5)
+    assert run_out(run, now) == [first, second]
+    assert (first.preemptions, second.preemptions, run.kv_use) == (0, 1, 0.0)
 
 
 def test_a_preempted_sequence_goes_before_those_that_wait() -> None:

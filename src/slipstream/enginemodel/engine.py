@@ -13,6 +13,7 @@ from math import inf, isnan
 from typing import Final
 
 from slipstream.enginemodel.account import alphas_kept
+from slipstream.enginemodel.blocks import Blocks
 from slipstream.enginemodel.sequence import ABORTED, ELSEWHERE, HELD, RUNNING, WAITING, Sequence
 from slipstream.enginemodel.settings import Account, EngineSettings, Speculation
 from slipstream.enginemodel.step_times import StepTimes
@@ -23,7 +24,6 @@ RECENT_STEPS: Final = 16
 """Verify steps after which a sequence is judged by `Speculation.drop_below`, and then by the next so many."""
 
 _NO_SPECULATION: Final = Speculation(k=0, zero_draft_tax=0.0)
-_ENDLESS: Final = 1 << 60
 
 
 class Engine:
@@ -39,20 +39,18 @@ class Engine:
     __slots__ = (
         "_aborting",
         "_accepting",
-        "_block_tokens",
         "_blocked",
+        "_blocks",
         "_decoding",
         "_draw",
         "_drop_below",
         "_everyone",
         "_falls",
-        "_free_blocks",
         "_held",
         "_k",
         "_k_at",
         "_prefilling",
         "_queue_limit",
-        "_reserve",
         "_share",
         "_short",
         "_slots",
@@ -61,7 +59,6 @@ class Engine:
         "_step_tokens",
         "_tax",
         "_times",
-        "_total_blocks",
         "_waiting",
         "accepted",
         "busy_s",
@@ -81,21 +78,16 @@ class Engine:
         longest = speculation.longest if speculation.proposing_share > 0.0 else 0
         self._times = times
         self._draw = draw
-        # A step has a token for each sequence that decodes, so no more than its tokens can run.
-        self._slots = min(settings.slots, settings.step_tokens)
+        self._slots = settings.slots
         self._step_tokens = settings.step_tokens
         self._queue_limit = -1 if settings.queue_limit is None else settings.queue_limit
-        self._block_tokens = settings.block_tokens
-        self._total_blocks = -1 if settings.kv_tokens is None else settings.kv_tokens // settings.block_tokens
-        self._free_blocks = self._total_blocks
         self._speculates = longest > 0
         self._k_at: list[int] = [speculation.k_at(batch) for batch in range(self._slots + 1)] if longest > 0 else []
         self._share = speculation.proposing_share
         self._drop_below = 0.0 if speculation.drop_below is None else speculation.drop_below
         self._tax = 1.0 + speculation.zero_draft_tax
         self._falls = speculation.account is Account.FIRST_ARTICLE
-        # Room that a sequence needs in the cache for its next step, whatever of its draft is accepted.
-        self._reserve = 1 + longest
+        self._blocks = Blocks(settings.kv_tokens, settings.block_tokens, 1 + longest)
         self._waiting: deque[Sequence] = deque()
         self._decoding: list[Sequence] = []
         self._prefilling: list[Sequence] = []
@@ -132,9 +124,7 @@ class Engine:
     @property
     def kv_use(self) -> float | None:
         """Share of the blocks that is given out, 0..1; ``None`` where the cache has no limit."""
-        if self._total_blocks < 0:
-            return None
-        return 1.0 - self._free_blocks / self._total_blocks
+        return self._blocks.use
 
     @property
     def accepted_per_position(self) -> list[int]:
@@ -148,7 +138,7 @@ class Engine:
 
     def fits(self, prompt_tokens: int, output_tokens: int) -> bool:
         """Whether the cache, empty, has room for a sequence to its end, with a draft."""
-        return self._total_blocks < 0 or self._blocks_of(prompt_tokens + output_tokens - 1) <= self._total_blocks
+        return self._blocks.fits(prompt_tokens + output_tokens - 1)
 
     def submit(self, sequence: Sequence, now: float) -> bool:
         """Queue a sequence. False: refused, because it would never fit or because the queue is full. Those for whom the
@@ -307,21 +297,8 @@ class Engine:
         if self.running >= self._slots:
             return False
         sequence.to_prefill = sequence.prompt_tokens + sequence.emitted
-        if self._total_blocks < 0:
-            sequence.room = _ENDLESS
-            return True
-        blocks = self._blocks_of(sequence.to_prefill)
-        self._blocked = blocks > self._free_blocks
-        if self._blocked:
-            return False
-        self._free_blocks -= blocks
-        sequence.blocks = blocks
-        sequence.room = blocks * self._block_tokens - sequence.to_prefill - self._reserve
-        return True
-
-    def _blocks_of(self, tokens: int) -> int:
-        """Blocks for so many cached tokens and the next step's."""
-        return (tokens + self._reserve + self._block_tokens - 1) // self._block_tokens
+        self._blocked = not self._blocks.take(sequence, sequence.to_prefill)
+        return not self._blocked
 
     def _decode(self, finished: list[Sequence], now: float) -> None:
         """A token for every sequence that decodes, and what is accepted of its draft."""
@@ -369,7 +346,7 @@ class Engine:
                 continue
             room = sequence.room - count
             sequence.room = room
-            if room < 0 and not self._grow(sequence):
+            if room < 0 and not self._blocks.grow(sequence):
                 self._short = True
         self.generated_tokens += generated
         self.cached_tokens += generated
@@ -414,22 +391,12 @@ class Engine:
         if complete > 0:
             del self._prefilling[:complete]
 
-    def _grow(self, sequence: Sequence) -> bool:
-        """Give the sequence the blocks that it is short of, if there are so many."""
-        blocks = (self._block_tokens - 1 - sequence.room) // self._block_tokens
-        if blocks > self._free_blocks:
-            return False
-        self._free_blocks -= blocks
-        sequence.blocks += blocks
-        sequence.room += blocks * self._block_tokens
-        return True
-
     def _make_room(self) -> None:
         """Blocks for all that decode, the oldest first, from the latest: they compute theirs anew later."""
         index = 0
         while index < len(self._decoding):
             sequence = self._decoding[index]
-            while sequence.room < 0 and sequence.place == RUNNING and not self._grow(sequence):
+            while sequence.room < 0 and sequence.place == RUNNING and not self._blocks.grow(sequence):
                 self._preempt()
             index += 1
 
@@ -453,8 +420,7 @@ class Engine:
 
     def _release(self, sequence: Sequence) -> None:
         sequence.place = ELSEWHERE
-        self._free_blocks += sequence.blocks
-        sequence.blocks = 0
+        self._blocks.give_back(sequence)
 
     def _drop_aborted(self) -> None:
         """Take out those aborted."""
