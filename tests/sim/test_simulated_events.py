@@ -54,8 +54,9 @@ def test_every_way_to_end_is_told() -> None:
 
 def test_a_node_that_refuses_is_told_and_what_becomes_of_its_request() -> None:
     told = stories(scenario([group("a", 2, slots=16, step_tokens=1, queue_limit=0)], plan([0.0] * 3, output_tokens=50)))
-    assert told[0] == told[1] == ["arrive", "place", "first_token", "finish"]
-    assert told[2] == ["arrive", "place", "full", "place", "full", "queue", "place", "first_token", "finish"]
+    taken, also_taken, refused = sorted(told.values(), key=len)
+    assert taken == also_taken == ["arrive", "place", "first_token", "finish"]
+    assert refused == ["arrive", "place", "full", "place", "full", "queue", "place", "first_token", "finish"]
 
 
 def test_preemptions_are_told() -> None:
