@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -91,6 +93,10 @@ def test_what_does_not_fit_says_which() -> None:
         admitted(deployed("Llama-3-70B", "A100-80"), None, 1024)
     with pytest.raises(ImpossibleInput, match="Llama-3-70B needs 141 GB beside Qwen3-8B's 16 GB"):
         admitted(deployed("Qwen3-8B", "A100-80"), draft_model(model_named("Llama-3-70B")), 1024)
+    deployment = deployed()
+    without_cache = replace(deployment, model=replace(deployment.model, kv_layers=0))
+    with pytest.raises(ImpossibleInput, match=r"Llama-3.1-8B keeps no keys and values"):
+        admitted(without_cache, None, 1024)
 
 
 def test_prices() -> None:

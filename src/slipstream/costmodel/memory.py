@@ -38,7 +38,8 @@ def admitted(
     """Admitted concurrency at ``context`` tokens a sequence.
 
     A speculator that is not sharded lies whole on every GPU, its cache too. Keys and values of a model with fewer KV
-    heads than GPUs are repeated on them. Raises ImpossibleInput if the weights alone do not fit, saying whose.
+    heads than GPUs are repeated on them. Raises ImpossibleInput if the weights alone do not fit, saying whose, and for a
+    model that keeps no keys and values.
     """
     if not context > 0.0:
         raise ImpossibleInput(f"how many requests fit is told for a context above 0, not {context:g}")
@@ -51,6 +52,8 @@ def admitted(
             f"{model.name} needs {weights / 1e9:.0f} GB for its weights, and {where} has {usable / 1e9:.0f} GB to give"
         )
     sequence = model.kv_bytes(context, deployment.kv_dtype) * _repeated(deployment, model.kv_heads, model.kv_rank)
+    if not sequence > 0.0:
+        raise ImpossibleInput(f"{model.name} keeps no keys and values, so that memory does not bound what it takes on")
     standard = floor((usable - weights) / sequence)
     if speculator is None:
         return Admitted(standard, None, usable, weights, 0.0, sequence, 0.0)
