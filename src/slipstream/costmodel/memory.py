@@ -38,8 +38,8 @@ def admitted(
     """Admitted concurrency at ``context`` tokens a sequence.
 
     A speculator that is not sharded lies whole on every GPU, its cache too. Keys and values of a model with fewer KV
-    heads than GPUs are repeated on them. Raises ImpossibleInput if the weights alone do not fit, saying whose, and for a
-    model that keeps no keys and values.
+    heads than GPUs are repeated on them. Raises ImpossibleInput if the weights alone do not fit, saying whose, and for
+    a model that keeps no keys and values.
     """
     if not context > 0.0:
         raise ImpossibleInput(f"how many requests fit is told for a context above 0, not {context:g}")
