@@ -7,6 +7,7 @@ from functools import partial
 
 import numpy as np
 
+from slipstream.core.acceptance import DEFAULT_ALPHAS, AcceptancePrior
 from slipstream.core.request import Pool, TrafficClass
 from slipstream.costmodel.profiles import LinearCosts, Provenance
 from slipstream.costmodel.steps import step_rows
@@ -108,6 +109,7 @@ def scenario(
         window_s=window_s,
         warm_up_s=warm_up_s,
         drain_s=drain_s,
+        prior=AcceptancePrior(dict(DEFAULT_ALPHAS)),
     )
 
 

@@ -16,11 +16,12 @@ from scipy.sparse import csr_array
 
 from slipstream.enginemodel.acceptance import CLASSES as ACCEPTANCE_CLASSES
 from slipstream.enginemodel.acceptance import RequestAcceptance
+from slipstream.sim.intervals import Interval, interval_of, mean_of
 from slipstream.sim.node_time import Charges, Demand, arm_of, least_node_time
 from slipstream.sim.scenario import Category, Equipment, NodeGroup, Scenario
 from slipstream.workload.plan import CLASSES, Plan
 
-__all__ = ["Bound", "bound"]
+__all__ = ["Bound", "BoundResult", "bound", "summarise_bounds"]
 
 _Floats = NDArray[np.float64]
 _Indexes = NDArray[np.int64]
@@ -47,6 +48,18 @@ class Bound:
     attainment: float | None
     offered: int
     possible: int
+
+
+@dataclass(frozen=True, slots=True)
+class BoundResult:
+    """The bound over ``seeds``: means and 95 % intervals, ``None`` for a single seed."""
+
+    policy: str
+    seeds: int
+    goodput: float
+    goodput_interval: Interval | None
+    attainment: float | None
+    attainment_interval: Interval | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +100,16 @@ def bound(scenario: Scenario, seed: int) -> Bound:
             possible += able
     goodput = min(good, float(possible)) / scenario.window_s
     return Bound(seed, goodput, goodput * scenario.window_s / offered if offered else None, offered, possible)
+
+
+def summarise_bounds(policy: str, bounds: Sequence[Bound]) -> BoundResult:
+    """Of one scenario, one a seed. ValueError for none."""
+    if not bounds:
+        raise ValueError("there is nothing to sum up without a bound")
+    goodput = [one.goodput for one in bounds]
+    attainment = [one.attainment for one in bounds if one.attainment is not None]
+    mean = sum(goodput) / len(goodput)
+    return BoundResult(policy, len(bounds), mean, interval_of(goodput), mean_of(attainment), interval_of(attainment))
 
 
 def _hardware_of(groups: Iterable[NodeGroup]) -> list[_Hardware]:

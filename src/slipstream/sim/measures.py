@@ -17,7 +17,18 @@ from slipstream.sim.run import NodeRun, Run
 from slipstream.sim.scenario import Target
 from slipstream.workload.plan import CLASSES
 
-__all__ = ["UNPLACED", "Distribution", "Latencies", "Measures", "NodeMeasures", "Requests", "latencies", "measure"]
+__all__ = [
+    "UNPLACED",
+    "Distribution",
+    "Latencies",
+    "LatencyCurves",
+    "Measures",
+    "NodeMeasures",
+    "Requests",
+    "latencies",
+    "latency_curves",
+    "measure",
+]
 
 UNPLACED = "unplaced"
 """Beside the reasons: the share of requests that no node ever got."""
@@ -113,6 +124,15 @@ class Latencies:
     good: _Flags
 
 
+@dataclass(frozen=True, slots=True)
+class LatencyCurves:
+    """Quantiles from the least to the most, evenly spaced, in seconds; empty when nothing is known."""
+
+    ttft_s: tuple[float, ...]
+    tpot_s: tuple[float, ...]
+    e2e_s: tuple[float, ...]
+
+
 def latencies(run: Run, targets: Mapping[TrafficClass, Target]) -> Latencies:
     """Of every request of a run. A class without targets is good when it finishes."""
     plan = run.plan
@@ -131,6 +151,19 @@ def latencies(run: Run, targets: Mapping[TrafficClass, Target]) -> Latencies:
             if limit is not None:
                 good &= ~(own & (seconds > limit))  # NaN exceeds nothing: one token passes TPOT by definition
     return Latencies(ttft, tpot, e2e, good)
+
+
+def latency_curves(run: Run, *, window: tuple[float, float], points: int = 201) -> LatencyCurves:
+    """Of the requests finished that arrived in ``window``."""
+    start, end = window
+    found = latencies(run, {})
+    mine = (run.plan.arrival_s >= start) & (run.plan.arrival_s < end) & (run.fate == Fate.FINISHED)
+    return LatencyCurves(*(_curve(column[mine], points) for column in (found.ttft_s, found.tpot_s, found.e2e_s)))
+
+
+def _curve(values: _Seconds, points: int) -> tuple[float, ...]:
+    known = values[~np.isnan(values)]
+    return tuple(np.quantile(known, np.linspace(0.0, 1.0, points)).tolist()) if known.size else ()
 
 
 def measure(run: Run, targets: Mapping[TrafficClass, Target], *, window: tuple[float, float]) -> Measures:
