@@ -277,12 +277,12 @@ def test_what_is_not_finished_when_the_run_is_over_is_said_to_be_so() -> None:
 
 
 def test_a_request_that_its_node_refuses_is_tried_on_another() -> None:
-    """The engine's steps have four tokens, so that it runs four, but it says it runs sixteen."""
-    chosen = scenario([group("a", 2, slots=16, step_tokens=4, queue_limit=0)], plan([0.0] * 14, output_tokens=50))
-    run = simulate(chosen, THRESHOLD, 1)
-    assert run.attempts.max() > 1
+    """Each engine says that it runs eight, but its cache has room for one, and then one more may wait."""
+    traffic = plan([0.0, 0.0, 0.1, 0.1, 0.2], prompt_tokens=60, output_tokens=50)
+    run = simulate(scenario([group("a", 2, kv_tokens=112, queue_limit=0)], traffic), THRESHOLD, 1)
+    assert run.attempts.tolist() == [1, 1, 1, 1, 3]
     assert (run.fate == Fate.FINISHED).all()
-    assert {node.running_peak for node in run.nodes} == {4}
+    assert {node.running_peak for node in run.nodes} == {1}
 
 
 def test_a_request_that_fits_no_cache_is_refused_and_its_node_is_not_taken_for_full() -> None:

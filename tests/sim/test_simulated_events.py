@@ -53,9 +53,10 @@ def test_every_way_to_end_is_told() -> None:
 
 
 def test_a_node_that_refuses_is_told_and_what_becomes_of_its_request() -> None:
-    told = stories(scenario([group("a", 2, slots=16, step_tokens=1, queue_limit=0)], plan([0.0] * 3, output_tokens=50)))
-    taken, also_taken, refused = sorted(told.values(), key=len)
-    assert taken == also_taken == ["arrive", "place", "first_token", "finish"]
+    traffic = plan([0.0, 0.0, 0.1, 0.1, 0.2], prompt_tokens=60, output_tokens=50)
+    told = stories(scenario([group("a", 2, kv_tokens=112, queue_limit=0)], traffic))
+    *_, taken, refused = sorted(told.values(), key=len)
+    assert taken == ["arrive", "place", "first_token", "finish"]
     assert refused == ["arrive", "place", "full", "place", "full", "queue", "place", "first_token", "finish"]
 
 
