@@ -207,12 +207,13 @@ def test_any_schedule_writes_the_same_text(
 ) -> None:
     body = b'{"messages":[{"role":"user","content":"x"}],"prompt":"x","stream":true}'
     request = read_completion(CHAT if chat else "/v1/completions", body)
-    job = Job("chat", 1, tokens, Random(1))
-    generation = Generation(request, "id", "m", 1, tokens, True, scripted(script)(job), 1, 6, 0.0)
+    chance = Random(1)
+    generation = Generation(request, "id", "m", 1, "chat", tokens, True, 1, 6, chance, 0.0)
+    script_steps = scripted(script)(Job("chat", 1, tokens, chance))
     speaks = DIALECTS[dialect]
     told: list[Any] = []
     while not generation.finished:
-        before, step = generation.emitted, next(generation.steps)
+        before, step = generation.emitted, next(script_steps)
         generation.emitted = min(before + 1 + step.accepted, tokens)
         if step.drafted:
             generation.drafted.append(step.drafted)

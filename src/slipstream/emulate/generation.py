@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Iterator
 from dataclasses import dataclass, field
+from random import Random
 
-from slipstream.emulate.pacing import Step
 from slipstream.emulate.request import Completion
 
 __all__ = ["Generation"]
@@ -16,19 +14,20 @@ __all__ = ["Generation"]
 class Generation:
     """What was asked for, and how far it is. ``emitted`` tokens of ``output_tokens`` are written, of each choice.
 
-    ``drafted`` and ``accepted`` hold a number for each verify step. ``slots`` are taken while it runs, one a choice.
-    Times are the clock's seconds; ``None`` = not yet.
+    ``chance`` is the request's own source of it. ``drafted`` and ``accepted`` hold a number for each verify step of
+    each choice. ``slots`` are taken while it runs, one a choice. Times are the clock's seconds; ``None`` = not yet.
     """
 
     request: Completion
     id: str
     model: str
     created: int
+    category: str
     output_tokens: int
     stopped_by_itself: bool
-    steps: Iterator[Step]
     slots: int
     k: int | None
+    chance: Random
     received_at: float
     emitted: int = 0
     drafted: list[int] = field(default_factory=list)
@@ -36,8 +35,6 @@ class Generation:
     admitted_at: float | None = None
     first_token_at: float | None = None
     last_step_at: float | None = None
-    pending: Step | None = None
-    timer: asyncio.TimerHandle | None = None
 
     @property
     def finished(self) -> bool:

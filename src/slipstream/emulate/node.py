@@ -9,12 +9,14 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from random import Random
+from time import monotonic
 from typing import Any
 
 from slipstream.core.category import Categorizer
 from slipstream.core.category_rules import DEFAULT_CATEGORY, DEFAULT_RULES
 from slipstream.emulate.connection import Connection, Request
-from slipstream.emulate.dialect import Page
+from slipstream.emulate.constant import ConstantEngine
+from slipstream.emulate.dialect import Dialect, Page
 from slipstream.emulate.dialects import DIALECTS
 from slipstream.emulate.engine import Engine
 from slipstream.emulate.exchange import Exchange
@@ -33,7 +35,7 @@ from slipstream.emulate.faults import (
     read_fault,
 )
 from slipstream.emulate.generation import Generation
-from slipstream.emulate.pacing import Job, Pacing, constant_pacing
+from slipstream.emulate.pacing import Pacing, constant_pacing
 from slipstream.emulate.record import Record, Seen
 from slipstream.emulate.reply import Replies
 from slipstream.emulate.request import CHAT, COMPLETIONS, Completion, Problem, ProblemKind, read_completion
@@ -50,9 +52,9 @@ RETRY_S = 0.05
 class EmulatedNode:
     """Answers as an engine of ``dialect`` does. ``started`` is the time of its start, Unix seconds.
 
-    ``pacing`` ``None``: every step takes the time that the settings say. ``engine`` and ``record`` are for tests in the
-    same process; others ask ``/emulate/state``. Raises `CanNotEmulate` for a dialect that is not known or can not do
-    what the settings say.
+    ``pacing`` is for requests that each have a pace of their own; ``None``: as the settings say. ``engine`` and
+    ``record`` are for tests in the same process; others ask ``/emulate/state``. Raises `CanNotEmulate` for a dialect
+    that is not known or can not do what the settings say.
     """
 
     def __init__(self, dialect: str, settings: NodeSettings, started: float, pacing: Pacing | None = None) -> None:
@@ -65,9 +67,8 @@ class EmulatedNode:
         self.record = Record()
         self._loop = asyncio.get_running_loop()
         self._started = started
-        self._started_at = self._loop.time()
-        self.engine = Engine(settings, self._loop, counters_at_request_end=self._dialect.counters_at_request_end)
-        self._pacing = pacing or constant_pacing(settings, drafts_fit_output=self._dialect.drafts_fit_output)
+        self._started_at = monotonic()
+        self.engine = _engine(settings, self._dialect, self._loop, pacing)
         self._replies = Replies(self._dialect, lambda: self._started + self._now_s())
         self._categorize = Categorizer(DEFAULT_RULES, DEFAULT_CATEGORY).categorize
         self._by_category: Counter[str] = Counter()
@@ -200,12 +201,13 @@ class EmulatedNode:
             id=self._dialect.identify(chance.getrandbits(128), completion.chat),
             model=settings.model,
             created=int(self._started + self._now_s()),
+            category=category,
             output_tokens=tokens,
             stopped_by_itself=stopped,
-            steps=self._pacing(Job(category, completion.prompt_tokens, tokens, chance)),
             slots=min(completion.choices, settings.slots),
             k=settings.k if settings.speculator is not None else None,
-            received_at=self._loop.time(),
+            chance=chance,
+            received_at=monotonic(),
         )
 
     def _ended(self, connection: Connection, outcome: str) -> None:
@@ -302,13 +304,26 @@ class EmulatedNode:
             "running": self.engine.running,
             "waiting": self.engine.waiting,
             "peak_running": self.engine.peak_running,
+            "lateness": self.engine.lateness.as_json(),
             "connections": len(self._connections),
             **self.record.as_json(),
             "faults": list(self._faults),
         }
 
     def _now_s(self) -> float:
-        return self._loop.time() - self._started_at
+        return monotonic() - self._started_at
+
+
+def _engine(settings: NodeSettings, dialect: Dialect, loop: asyncio.AbstractEventLoop, pacing: Pacing | None) -> Engine:
+    at_request_end, fit = dialect.counters_at_request_end, dialect.drafts_fit_output
+    if settings.pace is None:
+        pacing = pacing or constant_pacing(settings, drafts_fit_output=fit)
+        return ConstantEngine(settings, pacing, loop, monotonic, counters_at_request_end=at_request_end)
+    from slipstream.emulate.modelled import ModelledEngine  # it takes scipy with it, which takes its time
+
+    return ModelledEngine(
+        settings, settings.pace, loop, monotonic, counters_at_request_end=at_request_end, drafts_fit_output=fit
+    )
 
 
 @asynccontextmanager

@@ -8,8 +8,9 @@ from math import inf
 from slipstream.core.errors import SlipstreamError
 from slipstream.core.node import SpeculatorKind
 from slipstream.emulate.alphas import Alphas
+from slipstream.enginemodel.step_times import StepRows
 
-__all__ = ["CONTEXT_TOKENS", "REQUEST_STATISTICS", "CanNotEmulate", "CanNotListen", "NodeSettings"]
+__all__ = ["CONTEXT_TOKENS", "REQUEST_STATISTICS", "CanNotEmulate", "CanNotListen", "NodeSettings", "Pace"]
 
 CONTEXT_TOKENS = 8192
 """The longest sequence the node says it takes, and what KV use is measured by."""
@@ -27,11 +28,21 @@ class CanNotListen(SlipstreamError):
 
 
 @dataclass(frozen=True, slots=True)
+class Pace:
+    """The pace of a modelled engine: what its steps take, and the tokens that fit into its KV cache (``None`` = no
+    limit but the slots).
+    """
+
+    rows: StepRows
+    kv_tokens: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class NodeSettings:
     """``speculator`` ``None``: nothing drafts. ``k`` draft tokens a verify step, in a share ``proposing_share`` (0..1)
     of the decode steps; ``None`` = in all with a draft model, in half of them with n-gram lookup. ``ttft_s`` is from a
-    free slot to the first token, ``step_s`` between two steps, both in seconds. ``output_tokens`` is where an answer
-    ends by itself.
+    free slot to the first token, ``step_s`` between two steps, both in seconds; with a ``pace`` they count for nothing:
+    steps then take what the model says for all that runs. ``output_tokens`` is where an answer ends by itself.
     ``queue_limit``: requests that may wait; more are answered with ``queue_status``; ``None`` = any number.
     ``request_statistics`` is vLLM's ``--per-request-spec-decode-metrics``.
 
@@ -46,6 +57,7 @@ class NodeSettings:
     proposing_share: float | None = None
     ttft_s: float = 0.05
     step_s: float = 0.02
+    pace: Pace | None = None
     output_tokens: int = 128
     queue_limit: int | None = None
     queue_status: int = 503

@@ -135,8 +135,7 @@ def _models(engine: Engine, _load: Load, started: int) -> Page:
 
 def _loads(engine: Engine, load: Load, _started: int) -> Page:
     settings, counts = engine.settings, engine.counters
-    capacity = settings.slots * CONTEXT_TOKENS
-    used = round(load.kv_use * capacity)
+    used = round(load.kv_use * load.kv_tokens)
     rank: Json = {
         "dp_rank": 0,
         "num_running_reqs": load.running,
@@ -144,7 +143,7 @@ def _loads(engine: Engine, load: Load, _started: int) -> Page:
         "num_waiting_uncached_tokens": 0,
         "num_used_tokens": used,
         "num_total_tokens": used,
-        "max_total_num_tokens": capacity,
+        "max_total_num_tokens": load.kv_tokens,
         "max_running_requests": settings.slots,
         "token_usage": load.kv_use,
         "gen_throughput": counts.generated_tokens / counts.decode_s if counts.decode_s else 0.0,
@@ -206,12 +205,11 @@ def _metrics(engine: Engine, load: Load, _started: int) -> Page:
 
 def _scheduler(engine: Engine, load: Load) -> Iterator[Family]:
     settings, counts = engine.settings, engine.counters
-    capacity = settings.slots * CONTEXT_TOKENS
     yield gauge("sglang:num_running_reqs", "Requests worked on.", f"{load.running}.0")
     yield gauge("sglang:num_queue_reqs", "Requests that wait.", f"{load.waiting}.0")
     yield gauge("sglang:token_usage", "Share of KV cache in use.", str(load.kv_use))
-    yield gauge("sglang:max_total_num_tokens", "Tokens that fit into the KV cache.", f"{capacity}.0")
-    yield counter("sglang:num_retracted_requests_total", "Requests pushed out of the cache.", "0.0")
+    yield gauge("sglang:max_total_num_tokens", "Tokens that fit into the KV cache.", f"{load.kv_tokens}.0")
+    yield counter("sglang:num_retracted_requests_total", "Requests pushed out of the cache.", f"{counts.preemptions}.0")
     if settings.speculator is not None:
         yield gauge("sglang:spec_accept_length", "Mean tokens of a verify step.", str(_accept_length(counts)))
         yield gauge("sglang:spec_accept_rate", "Share of proposals accepted.", str(_accept_rate(counts, settings.k)))

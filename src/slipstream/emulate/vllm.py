@@ -226,7 +226,7 @@ def _families(engine: Engine, load: Load) -> Iterator[Family]:
         tuple(Series("", f'reason="{reason}"', f"{count}.0") for reason, count in by_reason),
     )
     yield gauge("vllm:kv_cache_usage_perc", "Share of KV cache in use.", str(load.kv_use))
-    yield _count("num_preemptions", "Sequences pushed out of the cache.", 0)
+    yield _count("num_preemptions", "Sequences pushed out of the cache.", counts.preemptions)
     yield _count("prompt_tokens", "Prompt tokens read.", counts.prompt_tokens)
     yield _count("generation_tokens", "Tokens generated.", counts.generated_tokens)
     ended = (("stop", counts.stopped), ("length", counts.cut), ("abort", counts.aborted), ("error", 0))
