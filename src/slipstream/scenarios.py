@@ -318,8 +318,7 @@ def _arrivals(section: ArrivalsSection) -> Arrivals:
             return GammaArrivals(per_s, section.cv or 1.0)
         case "bursts":
             return BurstArrivals(per_s, section.burst_per_s or 0.0, section.burst_s or 0.0, section.every_s or 0.0)
-        case "rates":
-            return RateArrivals(tuple((point.at_s, point.per_s) for point in section.rates))
+    return RateArrivals(tuple((point.at_s, point.per_s) for point in section.rates))
 
 
 def _traffic(workload: WorkloadSection, problems: _Problems) -> tuple[CategoryTraffic, ...]:

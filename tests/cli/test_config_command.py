@@ -79,7 +79,10 @@ def test_a_warning_is_printed_and_the_file_is_good_all_the_same(file: Path) -> N
     assert (status, json.loads(output)["ok"], json.loads(output)["warnings"]) == (0, True, [warning])
 
 
-def test_the_schema_is_a_json_schema() -> None:
-    status, output = run("schema")
+@pytest.mark.parametrize(("option", "title"), [((), "Slipstream fleet"), (("--scenario",), "Slipstream scenario")])
+def test_the_schema_is_a_json_schema(option: tuple[str, ...], title: str) -> None:
+    status, output = run("schema", *option)
     assert status == 0
-    jsonschema.Draft202012Validator.check_schema(json.loads(output))
+    schema = json.loads(output)
+    jsonschema.Draft202012Validator.check_schema(schema)
+    assert schema["title"] == title

@@ -56,6 +56,13 @@ def check(
 
 
 @config_app.command()
-def schema() -> None:
+def schema(
+    scenario: Annotated[bool, typer.Option("--scenario", help="Of a scenario, in place of a configuration.")] = False,
+) -> None:
     """Print the JSON schema of a configuration file, for editors and other checks."""
-    print(json.dumps(config.json_schema(), indent=2))
+    if scenario:
+        from slipstream.config.scenario import ScenarioConfig  # a fleet that serves does without
+
+        print(json.dumps(config.json_schema(ScenarioConfig), indent=2))
+    else:
+        print(json.dumps(config.json_schema(), indent=2))

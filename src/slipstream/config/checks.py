@@ -26,7 +26,7 @@ from slipstream.config.values import (
 from slipstream.core.errors import ConfigProblem
 from slipstream.core.node import DEFAULT_CEILING
 
-__all__ = ["check", "check_intervals"]
+__all__ = ["check", "check_hysteresis", "check_intervals"]
 
 
 def check(data: object, report: Report) -> Iterator[ConfigProblem]:
@@ -37,7 +37,7 @@ def check(data: object, report: Report) -> Iterator[ConfigProblem]:
     yield from _keys(data, report)
     yield from _nodes(data, report)
     yield from _category_references(data, report)
-    yield from _hysteresis(data, report)
+    yield from check_hysteresis(data, report)
     yield from check_intervals(data, report, FleetConfig.model_construct().control)
     yield from _output_files(data, report)
 
@@ -178,7 +178,8 @@ def _category_references(data: object, report: Report) -> Iterator[ConfigProblem
             yield report(path, f'the unknown category "{name}"', f"one of {', '.join(sorted(known))}")
 
 
-def _hysteresis(data: object, report: Report) -> Iterator[ConfigProblem]:
+def check_hysteresis(data: object, report: Report) -> Iterator[ConfigProblem]:
+    """Ceilings, of the pool and of nodes, under which a node that was saturated would stay so for ever."""
     hysteresis = value_at(data, "pools", "speculative", "hysteresis")
     ceilings: list[tuple[Path, object]] = [
         (("pools", "speculative", "ceiling"), value_at(data, "pools", "speculative", "ceiling") or DEFAULT_CEILING)

@@ -108,4 +108,6 @@ def _cell(default: str) -> str:
 
 
 if __name__ == "__main__":
-    sys.stdout.write(tables())
+    from slipstream.config.scenario import ScenarioConfig  # a fleet that serves does without
+
+    sys.stdout.write(tables(ScenarioConfig if sys.argv[1:] == ["scenario"] else FleetConfig))

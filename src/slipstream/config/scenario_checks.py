@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from types import MappingProxyType
 
-from slipstream.config.checks import check_intervals
+from slipstream.config.checks import check_hysteresis, check_intervals
 from slipstream.config.document import Path, Report, value_at
 from slipstream.config.scenario import ScenarioControl
 from slipstream.core.errors import ConfigProblem
@@ -52,13 +52,14 @@ _COMPUTED = ("model", "hardware", "tensor_parallel", "engine", "weight_dtype", "
 
 def check_scenario(data: object, report: Report) -> Iterator[ConfigProblem]:
     """Every problem between keys; ``report`` makes one from a path, what was found and what is allowed."""
-    yield from _times(data, report)
+    yield from _seeds(data, report)
     yield from _targets(data, report)
     yield from _profiles(data, report)
     yield from _nodes(data, report)
     yield from _workload(data, report)
     yield from _models(data, report)
     yield from _policies(data, report)
+    yield from check_hysteresis(data, report)
     yield from check_intervals(data, report, ScenarioControl())
 
 
@@ -86,7 +87,7 @@ def _needless(path: Path, key: str, why: str, report: Report) -> ConfigProblem:
     return report((*path, key), f"a key without effect {why}", "to leave it out")
 
 
-def _times(data: object, report: Report) -> Iterator[ConfigProblem]:
+def _seeds(data: object, report: Report) -> Iterator[ConfigProblem]:
     seeds = value_at(data, "seeds")
     if seeds == []:
         yield report(("seeds",), "an empty list", "at least one")
