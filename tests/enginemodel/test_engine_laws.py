@@ -33,7 +33,11 @@ engines = st.builds(
     speculation=st.none() | speculations,
 )
 requests = st.tuples(st.integers(1, 50), st.integers(1, 40))
-deeds = st.lists(st.one_of(requests, requests, st.just("step"), st.integers(0, 30)), min_size=10, max_size=50)
+deeds = st.lists(
+    st.one_of(requests, requests, st.just("step"), st.just("hold"), st.just("go on"), st.integers(0, 30)),
+    min_size=10,
+    max_size=50,
+)
 
 
 class Books:
@@ -48,6 +52,7 @@ class Books:
         self.refused: list[Sequence] = []
         self.aborted: list[Sequence] = []
         self.leaving: list[Sequence] = []
+        self.held: list[Sequence] = []
         self.finished: list[Sequence] = []
 
     def submit(self, prompt_tokens: int, output_tokens: int) -> None:
@@ -62,8 +67,21 @@ class Books:
             running = one in self.run.sequences()
             gone = one in self.finished or one in self.refused or one in self.aborted or one in self.leaving
             assert self.run.abort(one) is not gone
+            if one in self.held:
+                self.held.remove(one)
             if not gone:
                 (self.leaving if running and self.run.stepping else self.aborted).append(one)
+
+    def hold_one(self) -> None:
+        """Between two steps, the oldest of those that run."""
+        if not self.run.stepping and self.run.sequences():
+            self.held.append(self.run.sequences()[0])
+            assert self.run.hold(self.held[-1])
+
+    def let_go_on(self) -> None:
+        """Between two steps, whoever was held first."""
+        if not self.run.stepping and self.held:
+            assert self.run.go_on(self.held.pop(0))
 
     def step(self) -> None:
         """Begin a step, or end the one that runs."""
@@ -82,17 +100,17 @@ class Books:
             assert one.emitted == one.output_tokens
             assert one.submitted_at <= one.admitted_at < one.first_token_at <= one.finished_at == self.now
 
-    def hold(self) -> None:
+    def agree(self) -> None:
         run, running = self.run, self.run.sequences()
-        assert run.running == len(running)
+        assert run.running == len(running) + len(self.held)
         assert len(self.all) == (len(self.finished) + run.running + run.waiting + len(self.aborted) + len(self.refused))
         assert run.running <= self.settings.slots
         if run.kv_use is not None:
             assert self.settings.kv_tokens is not None
             blocks = self.settings.kv_tokens // self.settings.block_tokens
-            held = sum(one.blocks for one in self.all)
-            assert held == sum(one.blocks for one in running) <= blocks
-            assert abs(run.kv_use - held / blocks) < 1e-9
+            given = sum(one.blocks for one in self.all)
+            assert given == sum(one.blocks for one in [*running, *self.held]) <= blocks
+            assert abs(run.kv_use - given / blocks) < 1e-9
             assert all(one.context <= one.blocks * self.settings.block_tokens for one in running)
         assert run.cached_tokens == sum(one.context for one in running if one.prefilled == one.to_prefill)
         for name in ("drafted", "accepted", "verify_steps", "preemptions"):
@@ -116,11 +134,12 @@ def test_every_sequence_is_somewhere_and_the_books_agree_at_every_instant(
         elif isinstance(deed, int):
             books.abort(deed)
         else:
-            books.step()
-        books.hold()
+            {"step": books.step, "hold": books.hold_one, "go on": books.let_go_on}[deed]()
+        books.agree()
     while books.run.stepping or books.run.running or books.run.waiting:
+        books.let_go_on()
         books.step()
-        books.hold()
+        books.agree()
     assert len(books.all) == len(books.finished) + len(books.aborted) + len(books.refused)
     assert books.run.kv_use in (None, 0.0)
 
