@@ -110,7 +110,7 @@ class Census:
         assert loop is not None
         gateway = loop.gateway
         booked = sum(node.state.own for node in loop.nodes if node.state is not None)
-        on_the_way = sum(kind == 2 for _, kind, _, _ in gateway.due)
+        on_the_way = len(gateway.sent)
         in_engines = sum(node.engine.running + node.engine.waiting for node in loop.nodes)
         assert booked == on_the_way + in_engines + loop.unsettled
         alive = gateway.alive.values()

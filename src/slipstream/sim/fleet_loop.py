@@ -8,6 +8,7 @@ run in windows of ``forward_s``.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from heapq import heappop, heappush
 from math import inf
@@ -15,7 +16,7 @@ from typing import Final
 
 from slipstream.core.node import NodeReport
 from slipstream.core.request import Pool, RequestShape, TrafficClass
-from slipstream.sim.gateway import ARRIVE, ASK, CAPACITY, DELIVER, REPORT, Exchange, Gateway
+from slipstream.sim.gateway import ASK, CAPACITY, Due, Exchange, Gateway
 from slipstream.sim.node import FINISHED, FIRST_TOKEN, Node, Note
 
 __all__ = ["FleetLoop", "Group", "Resize", "Rows"]
@@ -66,11 +67,12 @@ class Rows:
 class Answer:
     """What a node said when it was asked, on its way to the gateway."""
 
-    __slots__ = ("asked_at", "node", "report")
+    __slots__ = ("asked_at", "node", "received_at", "report")
 
-    def __init__(self, node: Node, asked_at: float, report: NodeReport) -> None:
+    def __init__(self, node: Node, asked_at: float, received_at: float, report: NodeReport) -> None:
         self.node = node
         self.asked_at = asked_at
+        self.received_at = received_at
         self.report = report
 
 
@@ -101,6 +103,7 @@ class FleetLoop:
     """
 
     __slots__ = (
+        "_answers",
         "_categories",
         "_classes",
         "_models",
@@ -155,6 +158,7 @@ class FleetLoop:
         self._report_delay_s = report_delay_s
         self._progress = progress
         self._notes: list[Note] = []
+        self._answers: deque[Answer] = deque()
 
     def start(self, groups: list[Group], changes: list[tuple[float, Resize]]) -> None:
         """The fleet as it is before the first request, of which the gateway has heard; and how it will change."""
@@ -168,28 +172,36 @@ class FleetLoop:
 
     def run(self) -> None:
         """From the first event to the last."""
-        gateway, over_at = self.gateway, self._over_at
-        queue, due, forward_s = gateway.queue, gateway.due, gateway.forward_s
+        gateway, over_at, answers = self.gateway, self._over_at, self._answers
+        queue, due, sent, forward_s = gateway.queue, gateway.due, gateway.sent, gateway.forward_s
         while self.arrived < self._requests or gateway.alive:
             next_arrival = self._next_arrival()
-            at = min(next_arrival, over_at)
-            if due and due[0][0] < at:
-                at = due[0][0]
+            due_at = due[0][0] if due else inf
+            received_at = answers[0].received_at if answers else inf
+            reached_at = sent[0].reaches_at if sent else inf
+            at = min(next_arrival, due_at, received_at, reached_at, over_at)
             if queue.count:
                 until = min(at, self._first_end() + forward_s)
                 self._run_engines(until)
                 if until < at:
                     continue
+                if sent:
+                    reached_at = sent[0].reaches_at
             else:
                 self._run_engines(at)
             if at >= over_at or not (gateway.alive or self.arrived < self._requests):
                 break
             gateway.now = at
-            if not due or next_arrival < due[0][0] or (next_arrival == due[0][0] and due[0][1] > ARRIVE):
+            if due_at == at and due[0][1] == CAPACITY:
+                self._happen(heappop(due))
+            elif received_at == at:
+                self._receive(answers.popleft())
+            elif reached_at == at:
+                sent.popleft().deliver()
+            elif next_arrival == at:
                 self._arrive()
             else:
-                _, kind, _, what = heappop(due)
-                self._happen(kind, what)
+                self._happen(heappop(due))
         self._finish(over_at if gateway.alive or self.arrived < self._requests else gateway.now)
 
     def _finish(self, now: float) -> None:
@@ -277,24 +289,17 @@ class FleetLoop:
         if self._progress is not None and number % PROGRESS_EVERY == 0:
             self._progress(number / self._requests)
 
-    def _happen(self, kind: int, what: object) -> None:
+    def _happen(self, due: Due) -> None:
         """What was due is due now."""
-        gateway = self.gateway
-        if kind == DELIVER:
-            assert isinstance(what, Exchange)
-            what.deliver()
-        elif kind == ASK:
+        _, kind, _, what = due
+        if kind == ASK:
             assert isinstance(what, Node)
             self._ask(what)
-        elif kind == REPORT:
-            assert isinstance(what, Answer)
-            gateway.dispatcher.report(what.node.name, what.asked_at, gateway.now, what.report)
-            gateway.followed(what.node)
         elif kind == CAPACITY:
             assert isinstance(what, Resize)
             self._resize(what.group, what.size)
         else:
-            gateway.beat()
+            self.gateway.beat()
 
     def _ask(self, node: Node) -> None:
         """Poll a node: the answer tells how it is now, and comes later."""
@@ -302,9 +307,14 @@ class FleetLoop:
         if node.state is None:
             node.polled = False
             return
-        answer = Answer(node, now, node.report(now))
-        heappush(self.gateway.due, (now + self._report_delay_s, REPORT, node.index, answer))
+        self._answers.append(Answer(node, now, now + self._report_delay_s, node.report(now)))
         heappush(self.gateway.due, (node.next_poll(now, self._poll_interval_s), ASK, node.index, node))
+
+    def _receive(self, answer: Answer) -> None:
+        """A poll's answer has come."""
+        node = answer.node
+        self.gateway.dispatcher.report(node.name, answer.asked_at, answer.received_at, answer.report)
+        self.gateway.followed(node)
 
     def _resize(self, group: Group, size: int) -> None:
         """So many nodes of a group are wanted from now on."""

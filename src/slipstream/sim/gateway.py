@@ -5,6 +5,7 @@ Decisions, books, evidence and the queue are the gateway's own objects; what is 
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping
 from heapq import heappush
 from typing import Final
@@ -23,18 +24,15 @@ from slipstream.sim.events import EventLog
 from slipstream.sim.fate import REASONS, Fate
 from slipstream.sim.node import Node
 
-__all__ = ["ARRIVE", "ASK", "BEAT", "CAPACITY", "DELIVER", "REPORT", "Due", "Exchange", "Gateway"]
+__all__ = ["ASK", "BEAT", "CAPACITY", "Due", "Exchange", "Gateway"]
 
 BEAT_S: Final = 0.05
 """As gateway/waiting.py: while anyone waits, so often is looked for room and for those who have waited long enough."""
 
-# What is due at one moment happens in this order. Steps that end then have ended before.
+# What is due at one moment happens in this order.
 CAPACITY: Final = 0
-REPORT: Final = 1
-DELIVER: Final = 2
-ARRIVE: Final = 3
-ASK: Final = 4
-BEAT: Final = 5
+ASK: Final = 1
+BEAT: Final = 2
 
 Due = tuple[float, int, int, object]
 """(when, one of the above, a number that tells two of them apart, what it is about)."""
@@ -47,8 +45,9 @@ _NUMBERS: Final[Mapping[Reason, int]] = {reason: number for number, reason in en
 
 
 class Gateway:
-    """What all requests of a run share. ``due`` is a heap of what will happen. ``alive`` are the requests that came and
-    have not ended, by number. ``now`` is the moment that is being simulated, in seconds.
+    """What all requests of a run share. ``due`` is a heap of what will happen. ``sent`` are the requests on their way
+    to a node, in the order in which they reach one, and ``alive`` those that came and have not ended, by number.
+    ``now`` is the moment that is being simulated, in seconds.
     """
 
     __slots__ = (
@@ -64,6 +63,7 @@ class Gateway:
         "now",
         "queue",
         "retries",
+        "sent",
     )
 
     def __init__(
@@ -88,6 +88,7 @@ class Gateway:
         self.forward_s = forward_s
         self.retries = retries
         self.due: list[Due] = []
+        self.sent: deque[Exchange] = deque()
         self.alive: dict[int, Exchange] = {}
         self.now = 0.0
         self._statistics = statistics
@@ -166,6 +167,7 @@ class Exchange:
     """One request's life: placed, sent, tried elsewhere when its node is full, waiting while all are.
 
     ``number`` is its row in the plan, ``category`` an index, ``quantile`` (0..1) where it stands in its category.
+    ``reaches_at`` is when it reaches, or reached, the node that it was given to.
     """
 
     __slots__ = (
@@ -183,6 +185,7 @@ class Exchange:
         "placement",
         "prompt_tokens",
         "quantile",
+        "reaches_at",
         "sequence",
         "shape",
     )
@@ -205,6 +208,7 @@ class Exchange:
         self.output_tokens = output_tokens
         self.category = category
         self.quantile = quantile
+        self.reaches_at = 0.0
         self.placement: Placement | None = None
         self.sequence: Sequence | None = None
         self._gateway = gateway
@@ -338,7 +342,8 @@ class Exchange:
         columns.node[row] = node.index
         columns.reason[row] = _NUMBERS[placement.decision.reason]
         columns.attempts[row] = placement.attempt
-        heappush(gateway.due, (now + gateway.forward_s, DELIVER, row, self))
+        self.reaches_at = now + gateway.forward_s
+        gateway.sent.append(self)
         if gateway.log is not None:
             reason = placement.decision.reason.value
             gateway.log.place(now, row, node.name, reason, placement.attempt, placement.occupancy)

@@ -10,19 +10,29 @@ from slipstream.core.node import Speculator, SpeculatorKind
 __all__ = ["SpeculationSample", "Steps", "always_proposes", "steps_of"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, init=False)
 class SpeculationSample:
     """The speculative statistics of one finished request, as its response gave them.
 
     ``drafted`` and ``accepted`` are tokens (a speculative node that leaves them out drafted 0). ``verify_steps`` is
     the number of steps that proposed anything, ``None`` where the engine does not say. ``output_tokens`` are all
     tokens of the response, ``None`` where unknown.
+
+    It has an ``__init__`` of its own, since most responses make one (docs/decisions/0005). Nobody changes it.
     """
 
     drafted: int
     accepted: int
     verify_steps: int | None = None
     output_tokens: int | None = None
+
+    def __init__(
+        self, drafted: int, accepted: int, verify_steps: int | None = None, output_tokens: int | None = None
+    ) -> None:
+        self.drafted = drafted
+        self.accepted = accepted
+        self.verify_steps = verify_steps
+        self.output_tokens = output_tokens
 
 
 class Steps(NamedTuple):
