@@ -205,3 +205,12 @@ def test_engines_that_draft_now_and_then_are_bounded_too(share: float) -> None:
     settings_ = replace(equipment.settings, speculation=replace(speculation, proposing_share=share, drop_below=1.5))
     made = replace(made, groups=(replace(made.groups[0], speculative=replace(equipment, settings=settings_)),))
     assert 0.0 < most_good(made) <= bound(made, 1).goodput + 1e-6
+
+
+def test_answers_of_one_token_take_their_prompt_only() -> None:
+    """A prompt of 100 tokens takes 10 ms beside others; longer answers can not be good at all here."""
+    plan = plan_of([index / 100.0 for index in range(1000)], prompt_tokens=100, output_tokens=[1, 50] * 500)
+    made = scenario(plan, (replace(group(), speculative=None),), target=Target(ttft_s=1.0, tpot_s=0.001))
+    most = bound(made, 1)
+    assert most.possible == 500
+    assert 40.0 < most.goodput <= 50.0

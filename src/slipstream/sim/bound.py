@@ -18,10 +18,10 @@ from slipstream.enginemodel.acceptance import CLASSES as ACCEPTANCE_CLASSES
 from slipstream.enginemodel.acceptance import RequestAcceptance
 from slipstream.sim.intervals import Interval, interval_of, mean_of
 from slipstream.sim.node_time import Charges, Demand, arm_of, least_node_time
-from slipstream.sim.scenario import Category, Equipment, NodeGroup, Scenario
+from slipstream.sim.scenario import Category, Equipment, NodeGroup, Policy, Scenario
 from slipstream.workload.plan import CLASSES, Plan
 
-__all__ = ["Bound", "BoundResult", "bound", "summarise_bounds"]
+__all__ = ["Bound", "BoundResult", "bound", "longest_draft", "summarise_bounds"]
 
 _Floats = NDArray[np.float64]
 _Indexes = NDArray[np.int64]
@@ -130,17 +130,16 @@ def _good_requests(
     """How many of the requests ``mine``, of one model, can be good together, and how many alone."""
     shortest = int(plan.prompt_tokens[everyone].min())
     longest = int((plan.prompt_tokens + plan.output_tokens)[everyone].max())
-    drafts = _drafts(scenario, hardware)
-    demand, deadline = _demand(scenario, plan, mine, max(drafts))
+    longest_k = longest_draft([group for kind in hardware for group in kind.groups], scenario.policies)
+    demand, deadline = _demand(scenario, plan, mine, longest_k)
     charges = [
         [
-            least_node_time(arm_of(equipment, drafts, shortest, longest), demand)
+            least_node_time(arm_of(equipment, range(longest_k + 1), shortest, longest), demand)
             for equipment in (kind.standard, kind.speculative)
             if equipment is not None
         ]
         for kind in hardware
     ]
-    lowest = np.array([min(float(each.low_s.min()) for each in arms) for arms in charges])
     able = np.isfinite(np.min([each.low_s for arms in charges for each in arms], axis=0))
     if not able.any():
         return 0.0, 0
@@ -151,7 +150,7 @@ def _good_requests(
     until = np.minimum(np.searchsorted(edges, deadline, side="left"), len(edges) - 1)
     capacity = [_capacity(kind.groups, edges) for kind in hardware]
     # Each choice of weights for the hardware gives a bound. One unit of each is made worth as many requests.
-    even = 1.0 / np.where(np.isfinite(lowest), np.array([_mean(arms) for arms in charges]), 1.0)
+    even = 1.0 / np.array([_mean(arms) for arms in charges])
     choices = [even]
     for index in range(1, len(hardware)):
         for other in _OTHER_WEIGHTS:
@@ -168,12 +167,12 @@ def _good_requests(
     return most, int(able.sum())
 
 
-def _drafts(scenario: Scenario, hardware: Iterable[_Hardware]) -> tuple[int, ...]:
-    """Every draft length up to the longest that anyone is set up for."""
-    speculations = [kind.speculative.settings.speculation for kind in hardware if kind.speculative is not None]
+def longest_draft(groups: Iterable[NodeGroup], policies: Iterable[Policy]) -> int:
+    """The longest draft that anyone is set up for."""
+    speculations = [group.speculative.settings.speculation for group in groups if group.speculative is not None]
     longest = max((speculation.longest for speculation in speculations if speculation is not None), default=0)
-    scheduled = max((k for policy in scenario.policies for _, k in policy.schedule), default=0)
-    return tuple(range(max(longest, scheduled if speculations else 0) + 1))
+    scheduled = max((k for policy in policies for _, k in policy.schedule), default=0)
+    return max(longest, scheduled if speculations else 0)
 
 
 def _acceptance(categories: Sequence[Category], plan: Plan, mine: _Indexes, longest: int) -> tuple[_Floats, _Floats]:
@@ -265,7 +264,7 @@ def _mean(arms: Sequence[Charges]) -> float:
     """Of a request's cheaper arm, over those that can be good."""
     cheapest = np.min([each.high_s for each in arms], axis=0)
     finite = cheapest[np.isfinite(cheapest)]
-    return float(finite.mean()) if finite.size else 1.0
+    return max(float(finite.mean()), _LEAST_CHARGE_S) if finite.size else 1.0
 
 
 def _items(charges: Sequence[Sequence[Charges]], weights: _Floats, begin: _Indexes, until: _Indexes) -> _Items:

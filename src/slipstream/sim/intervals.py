@@ -8,9 +8,9 @@ from math import sqrt
 from typing import Any, TypeAlias, TypeVar, cast
 
 from slipstream.core.acceptance.student import t_quantile_97_5
-from slipstream.sim.measures import Distribution, Measures, NodeMeasures, Requests
+from slipstream.sim.measures import Measures
 
-__all__ = ["Interval", "PolicyResult", "as_json", "compare", "interval_of", "mean_of", "summarise"]
+__all__ = ["Interval", "PolicyResult", "compare", "interval_of", "mean_of", "summarise"]
 
 Interval: TypeAlias = tuple[float, float]
 """95 %, both ends."""
@@ -63,82 +63,6 @@ def compare(policy: str, ours: Sequence[Measures], theirs: Sequence[Measures]) -
         raise ValueError(f"runs are compared seed by seed, not {len(ours)} with {len(theirs)}")
     differences = [_paired(mine, its) for mine, its in zip(ours, theirs, strict=True)]
     return _result(policy, len(ours), lambda function: _leafwise(function, differences))
-
-
-def as_json(result: PolicyResult) -> dict[str, Any]:
-    """One entry of ``policies`` of ``slipstream simulate --json``; docs/reference/simulate-json.md has its keys."""
-    mean, low, high = result.mean, result.low, result.high
-    return {
-        "name": result.policy,
-        "seeds": result.seeds,
-        **_requests(mean.requests, low.requests, high.requests),
-        "classes": {
-            name: _requests(of, low.classes[name], high.classes[name])
-            for name, of in mean.classes.items()
-            if of.offered
-        },
-        "categories": {
-            name: _requests(of, low.categories[name], high.categories[name])
-            for name, of in mean.categories.items()
-            if of.offered
-        },
-        **_figures(mean, low, high, _FLEET),
-        "queued_ms": _distribution(mean.queued, low.queued, high.queued),
-        "engine_wait_ms": _distribution(mean.engine_wait, low.engine_wait, high.engine_wait),
-        "reasons": {name: share for name, share in mean.reasons.items() if share},
-        "nodes": {name: {key: getattr(node, key) for key in _NODE} for name, node in mean.nodes.items()},
-    }
-
-
-_COUNTS = ("offered", "finished", "shed", "expired", "unfinished")
-_FLEET = (
-    ("tokens_per_s", "tokens_tps"),
-    ("tokens_per_s_per_gpu", "tokens_per_gpu_tps"),
-    ("wasted_drafts", "wasted_drafts"),
-    ("wasted_verification", "wasted_verification"),
-    ("running_mean", "running_mean"),
-    ("running_p95", "running_p95"),
-    ("saturated_share", "saturated_share"),
-    ("busy_share", "busy_share"),
-)
-_NODE = tuple(field.name for field in fields(NodeMeasures))
-_PERCENTILES = tuple(field.name for field in fields(Distribution))
-
-
-def _requests(mean: Requests, low: Requests, high: Requests) -> dict[str, Any]:
-    return {
-        **{name: getattr(mean, name) for name in _COUNTS},
-        **_figures(mean, low, high, (("goodput", "goodput"), ("attainment", "attainment"))),
-        "ttft_ms": _distribution(mean.ttft, low.ttft, high.ttft),
-        "tpot_ms": _distribution(mean.tpot, low.tpot, high.tpot),
-        "e2e_ms": _distribution(mean.e2e, low.e2e, high.e2e),
-    }
-
-
-def _figures(mean: object, low: object, high: object, names: tuple[tuple[str, str], ...]) -> dict[str, Any]:
-    """Each figure under its key, and its interval beside."""
-    found: dict[str, Any] = {}
-    for name, key in names:
-        found[key] = getattr(mean, name)
-        found[f"{key}_interval"] = _ends(getattr(low, name), getattr(high, name))
-    return found
-
-
-def _distribution(mean: Distribution, low: Distribution, high: Distribution) -> dict[str, Any]:
-    """In milliseconds."""
-    figures: dict[str, Any] = {name: _milliseconds(getattr(mean, name)) for name in _PERCENTILES}
-    figures["intervals"] = {
-        name: _ends(_milliseconds(getattr(low, name)), _milliseconds(getattr(high, name))) for name in _PERCENTILES
-    }
-    return figures
-
-
-def _ends(low: float | None, high: float | None) -> list[float] | None:
-    return None if low is None or high is None else [low, high]
-
-
-def _milliseconds(seconds: float | None) -> float | None:
-    return None if seconds is None else seconds * 1000.0
 
 
 def _result(policy: str, seeds: int, leafwise: Callable[[Callable[[_Values], float | None]], Measures]) -> PolicyResult:

@@ -70,16 +70,15 @@ class Demand:
     tau: _Floats
     luck: _Floats
 
-    def sample(self, most: int) -> Demand:
-        """At most so many of the requests, evenly from all."""
-        every = slice(None, None, max(1, -(-len(self.prompt_tokens) // most)))
+    def where(self, which: NDArray[np.bool_] | slice) -> Demand:
+        """Of some of the requests."""
         return Demand(
-            self.prompt_tokens[every],
-            self.output_tokens[every],
-            self.first_token_limit_s[every],
-            self.decode_limit_s[every],
-            self.tau[every],
-            self.luck[every],
+            self.prompt_tokens[which],
+            self.output_tokens[which],
+            self.first_token_limit_s[which],
+            self.decode_limit_s[which],
+            self.tau[which],
+            self.luck[which],
         )
 
 
@@ -94,9 +93,8 @@ class Charges:
     high_s: _Floats
 
     def total(self) -> float:
-        """Over all requests that can be good, for all of them being so."""
-        each = self.share * self.low_s + (1.0 - self.share) * self.high_s
-        return float(each[np.isfinite(each)].sum())
+        """Over all requests, for all of them being good."""
+        return float((self.share * self.low_s + (1.0 - self.share) * self.high_s).sum())
 
 
 def arm_of(equipment: Equipment, drafts: Iterable[int], shortest: int, longest: int) -> Arm:
@@ -145,18 +143,19 @@ def least_node_time(arm: Arm, demand: Demand) -> Charges:
     """Of every request on this equipment. Any weights of memory and prompts give a bound: those that charge a sample of
     the requests most are taken.
     """
-    sample = demand.sample(_SAMPLE)
+    hopeless = (
+        (_first_token_s(arm, demand.prompt_tokens) > demand.first_token_limit_s * (1.0 + _SLACK))
+        | ((demand.output_tokens - 1.0) * arm.fastest_s > demand.decode_limit_s * (1.0 + _SLACK))
+        | (demand.prompt_tokens + demand.output_tokens - 1.0 > arm.cache_tokens)
+    )
+    able = demand.where(~hopeless)
+    sample = able.where(slice(None, None, max(1, len(able.prompt_tokens) // _SAMPLE)))
     memory_weights = _MEMORY_WEIGHTS if arm.cache_tokens < inf else (0.0,)
     memory, prompt = max(
         ((memory, prompt) for memory in memory_weights for prompt in _PROMPT_WEIGHTS),
         key=lambda weights: _charges(arm, sample, *weights).total(),
     )
     charges = _charges(arm, demand, memory, prompt)
-    hopeless = (
-        (_first_token_s(arm, demand.prompt_tokens) > demand.first_token_limit_s * (1.0 + _SLACK))
-        | ((demand.output_tokens - 1.0) * arm.fastest_s > demand.decode_limit_s * (1.0 + _SLACK))
-        | (demand.prompt_tokens + demand.output_tokens - 1.0 > arm.cache_tokens)
-    )
     return replace(
         charges, low_s=np.where(hopeless, inf, charges.low_s), high_s=np.where(hopeless, inf, charges.high_s)
     )
