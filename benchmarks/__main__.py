@@ -16,6 +16,7 @@ from benchmarks import (
     keys,
     polling,
     ruler,
+    simulator,
     telemetry,
 )
 
@@ -30,6 +31,7 @@ BENCHMARKS: dict[str, Callable[[], None]] = {
     "polling": polling.main,
     "emulate": emulate.main,
     "crossover": crossover.main,
+    "simulator": simulator.main,
     "ruler": lambda: ruler.main([]),
 }
 
