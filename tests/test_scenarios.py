@@ -10,6 +10,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+import yaml
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from slipstream.core.errors import ConfigError
 from slipstream.core.policy import ThresholdSettings
@@ -23,6 +26,7 @@ from slipstream.sim.simulate import simulate
 EXAMPLES = Path(__file__).parents[1] / "examples"
 
 TEXT = """\
+about: Three nodes.
 seeds: [4]
 window_s: 20
 warm_up_s: 2
@@ -82,6 +86,7 @@ def test_a_scenario_is_what_its_file_says(folder: Path) -> None:
     spec, std = scenario.groups
     assert (spec.name, spec.count, spec.pool, spec.ceiling, std.ceiling) == ("spec", 2, Pool.SPECULATIVE, 12, 8)
     assert scenario.targets == {TrafficClass.INTERACTIVE: Target(0.5, 0.04)}
+    assert (scenario.name, scenario.about) == ("scenario", "Three nodes.")
     assert (scenario.seeds, scenario.window_s, scenario.warm_up_s) == ((4,), 20.0, 2.0)
     code, jobs = scenario.categories
     assert code.survival == pytest.approx([0.75, 0.75**2, 0.75**3, 0.75**4])
@@ -200,22 +205,34 @@ def test_what_a_profile_is_made_of_may_be_a_file_beside_the_scenario(folder: Pat
 @pytest.mark.parametrize(
     ("edits", "said"),
     [
-        ([("llama-3.1-8b", "llama-9")], "scenario.yaml:7: profiles.small: found what can not be; allowed: no model is"),
+        (
+            [("llama-3.1-8b", "llama-9")],
+            "scenario.yaml:8: profiles.small: found something that can not be (no model is",
+        ),
         (
             [("h100", "abacus")],
-            "scenario.yaml:7: profiles.small: found what can not be; allowed: no hardware is called",
+            "scenario.yaml:8: profiles.small: found something that can not be (no hardware is called",
         ),
-        ([("llama-3.1-8b", "llama-3.1-405b")], "needs 812 GB for its weights, and 1 × H100 has 72 GB to give"),
+        (
+            [("llama-3.1-8b", "llama-3.1-405b")],
+            "needs 812 GB for its weights, and 1 × H100 has 72 GB to give); allowed: a node that can be built",
+        ),
         ([("h100,", "h100, tensor_parallel: 3,")], "has 32 attention heads, which 3 GPUs can not share"),
         ([("{model: llama-3.1-8b, hardware: h100, speculator: {kind: eagle3}}", "{file: no.json}")], "can not be read"),
-        ([("h100,", "h100, kv_tokens: 3,")], "scenario.yaml:9: nodes[0]: found what can not be; allowed: an engine's"),
+        (
+            [("h100,", "h100, kv_tokens: 3,")],
+            "scenario.yaml:10: nodes[0]: found something that can not be (an engine's",
+        ),
         ([("eagle3}", "draft-model, model: llama-3.1-70b}")], "needs 141 GB beside Llama-3.1-8B's 16 GB"),
-        ([("spread: 0.05", "spread: 0.5")], "scenario.yaml:14: workload.categories.code.spread: found what can not be"),
-        ([("p95: 100", "p95: 1000")], "code.output_tokens: found what can not be; allowed: lognormal lengths"),
-        ([("per_s: 5", "per_s: 0")], "scenario.yaml:11: workload: found what can not be; allowed: poisson arrivals"),
-        ([("per_s: 5", "per_s: 1.0e-9")], "workload: found what can not be; allowed: no request would arrive"),
-        ([("speculator: {kind: eagle3}", "")], "scenario.yaml:9: nodes[0].pool: found a pool whose nodes speculate"),
-        ([("output_tokens: {values: [5]}", "output_tokens: {mean: 5, maximum: 4}")], "jobs.output_tokens: found what"),
+        (
+            [("spread: 0.05", "spread: 0.5")],
+            "scenario.yaml:15: workload.categories.code.spread: found something that can not be (",
+        ),
+        ([("p95: 100", "p95: 1000")], "code.output_tokens: found something that can not be (lognormal lengths"),
+        ([("per_s: 5", "per_s: 0")], "scenario.yaml:12: workload: found something that can not be (poisson arrivals"),
+        ([("per_s: 5", "per_s: 1.0e-9")], "workload: found something that can not be (no request would arrive"),
+        ([("speculator: {kind: eagle3}", "")], "scenario.yaml:10: nodes[0].pool: found a pool whose nodes speculate"),
+        ([("output_tokens: {values: [5]}", "output_tokens: {mean: 5, maximum: 4}")], "jobs.output_tokens: found some"),
     ],
 )
 def test_what_can_not_be_is_refused_with_its_place(folder: Path, edits: list[tuple[str, str]], said: str) -> None:
@@ -226,7 +243,11 @@ def test_what_can_not_be_is_refused_with_its_place(folder: Path, edits: list[tup
 @pytest.mark.parametrize(
     ("policy", "slots", "said"),
     [
-        ("threshold", 33, "nodes[0].slots: found what can not be; allowed: the profile was measured from batch size 1"),
+        (
+            "threshold",
+            33,
+            "nodes[0].slots: found something that can not be (the profile was measured from batch size 1",
+        ),
         (
             "{kind: all-scheduled, schedule: [{up_to: 8, k: 3}]}",
             32,
@@ -242,7 +263,7 @@ def test_what_a_table_does_not_know_is_refused(folder: Path, policy: str, slots:
     )
     assert any(said in problem for problem in found), found
     lengths = refused(folder, table, ("profile: small", "profile: small, slots: 32, speculation: {k: 2}"))
-    assert "nodes[0].speculation: found what can not be; allowed: the profile has no draft length 2" in lengths[0]
+    assert "nodes[0].speculation: found something that can not be (the profile has no draft length 2" in lengths[0]
 
 
 @pytest.mark.parametrize("policy", ["all-speculative", "{kind: all-scheduled, schedule: [{up_to: 8, k: 3}]}"])
@@ -262,16 +283,60 @@ def test_a_bad_line_of_a_trace_is_named(folder: Path) -> None:
     lines[40] = "yesterday,1,2"
     (folder / "trace.csv").write_text("\n".join(lines))
     (problem,) = refused(folder, ("arrivals: {process: poisson, per_s: 5}", "trace: {file: trace.csv}"))
-    assert problem.startswith("trace.csv:41: found a line that is no trace; allowed: a trace (")
+    assert problem.startswith("trace.csv:41: found a line that is no request (")
     (problem,) = refused(folder, ("arrivals: {process: poisson, per_s: 5}", "trace: {file: none.csv}"))
-    assert problem.startswith("none.csv: found a file that is no trace; allowed: a trace (can not be read")
+    assert problem.startswith("none.csv: found a file that is no trace (can not be read")
+
+
+ODD: tuple[object, ...] = (
+    None,
+    0,
+    -1,
+    1.5,
+    1e308,
+    float("nan"),
+    "x",
+    "",
+    [],
+    {},
+    [1],
+    {"a": 1},
+    True,
+    10**12,
+    1e-300,
+    "../x",
+)
+
+
+def places(data: Any, *path: str | int) -> list[tuple[str | int, ...]]:
+    """Of everything in a file."""
+    inside = data.items() if isinstance(data, dict) else enumerate(data) if isinstance(data, list) else ()
+    return [path, *(place for key, value in inside for place in places(value, *path, key))]
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(place=st.sampled_from(places(yaml.safe_load(TEXT))[1:]), value=st.sampled_from(ODD))
+def test_no_value_ends_in_a_traceback(folder: Path, place: tuple[str | int, ...], value: object) -> None:
+    data = yaml.safe_load(TEXT)
+    around = data
+    for key in place[:-1]:
+        around = around[key]
+    around[place[-1]] = value
+    file = folder / "odd.yaml"
+    file.write_text(yaml.safe_dump(data))
+    try:
+        read_scenario(file)
+    except ConfigError as error:
+        assert error.problems  # noqa: PT017 - either it is usable, or it says what is wrong
 
 
 def test_changes_reach_what_is_simulated(folder: Path) -> None:
     scenario = read(folder, changes={"rate": 50, "ceiling": 3, "speculative_nodes": 1, "window_s": 5})
     assert [(group.count, group.ceiling) for group in scenario.groups] == [(1, 3), (2, 3)]
     assert 250 < len(scenario.plan_of(1)) < 460
-    assert refused(folder, changes={"rate": 0})[0].startswith("scenario.yaml: workload: found what can not be")
+    assert refused(folder, changes={"rate": 0})[0].startswith(
+        "scenario.yaml: workload: found something that can not be ("
+    )
 
 
 def test_a_scenario_can_be_sent_to_another_process(folder: Path) -> None:

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 
 from slipstream.config import acceptance_prior, threshold_settings
 from slipstream.config.document import Path as Place
@@ -66,6 +67,11 @@ from slipstream.workload.traces import TraceFormat, read_trace
 
 __all__ = ["read_scenario"]
 
+_POSSIBLE: Mapping[str, str] = MappingProxyType(
+    {"profiles": "a node that can be built", "nodes": "an engine that can run", "workload": "traffic that can arrive"}
+)
+"""What is allowed, by the section in which something was found impossible."""
+
 ARTICLE_1 = "article-1"
 """In place of a profile's file: the line through the first article's figures."""
 
@@ -91,16 +97,17 @@ class _Problems:
     found: list[ConfigProblem] = field(default_factory=list)
 
     @contextmanager
-    def at(self, *place: str | int, what: str = "what can not be") -> Iterator[None]:
+    def at(self, *place: str | int) -> Iterator[None]:
         """Notes what is raised inside as a problem of ``place``; what is left undone then counts for nothing."""
         try:
             yield
         except (ImpossibleInput, ImpossibleEngine, ImpossibleWorkload) as error:
-            self.found.append(self.report(place, what, str(error)))
+            self.found.append(self.report(place, f"something that can not be ({error})", _POSSIBLE[str(place[0])]))
         except TraceUnreadable as error:
-            at_line = "a file" if error.line is None else "a line"
-            allowed = f"a trace ({error.reason})"
-            self.found.append(ConfigProblem(str(error.file), error.line, "", f"{at_line} that is no trace", allowed))
+            what = "a file that is no trace" if error.line is None else "a line that is no request"
+            self.found.append(
+                ConfigProblem(str(error.file), error.line, "", f"{what} ({error.reason})", "a trace of a known format")
+            )
 
 
 def _scenario(path: Path, loaded: LoadedScenario, problems: _Problems) -> Scenario | None:
@@ -144,6 +151,7 @@ def _scenario(path: Path, loaded: LoadedScenario, problems: _Problems) -> Scenar
         drain_s=config.drain_s,
         gateway=_gateway(config),
         prior=_prior(config),
+        about=config.about,
     )
 
 
@@ -326,8 +334,10 @@ def _traffic(workload: WorkloadSection, problems: _Problems) -> tuple[CategoryTr
     for name, category in workload.categories.items():
         lengths: dict[str, Lengths | None] = {"prompt_tokens": None, "output_tokens": None}
         for key, section in (("prompt_tokens", category.prompt_tokens), ("output_tokens", category.output_tokens)):
-            with problems.at("workload", "categories", name, key):
-                lengths[key] = None if section is None else _lengths(section)
+            if section is not None:
+                lengths[key] = FixedLengths(1)  # lengths that can not be drawn are said once, and traffic has some
+                with problems.at("workload", "categories", name, key):
+                    lengths[key] = _lengths(section)
         limit = category.output_limit
         traffic.append(
             CategoryTraffic(
@@ -423,7 +433,8 @@ def _unequipped(policy: Policy, groups: list[NodeGroup], place: Place, report: R
             try:
                 _check_drafts(group.speculative, replace(speculation, schedule=policy.schedule))
             except ImpossibleInput as error:
-                yield report((*place, "schedule"), f"draft lengths that {group.name} can not have", str(error))
+                found = f"draft lengths that {group.name} can not have ({error})"
+                yield report((*place, "schedule"), found, "draft lengths that its profile knows")
 
 
 def _gateway(config: ScenarioConfig) -> GatewaySettings:

@@ -144,7 +144,7 @@ def _nodes(data: object, report: Report) -> Iterator[ConfigProblem]:
         if isinstance(name, str) and (seen := first.setdefault(name, index)) != index:
             yield report((*path, "name"), f'"{name}", as in nodes[{seen}]', "a name of its own")
         profile = value_at(data, *path, "profile")
-        if isinstance(profile, str) and profile not in profiles:
+        if isinstance(profile, str) and profiles and profile not in profiles:
             yield report((*path, "profile"), f'the unknown profile "{profile}"', f"one of {', '.join(profiles)}")
         if value_at(data, *path, "pool") == "standard" and _given(data, *path, "ceiling"):
             yield _needless(path, "ceiling", "in the standard pool", report)
@@ -264,7 +264,7 @@ def _policies(data: object, report: Report) -> Iterator[ConfigProblem]:
             yield _missing(path, wanted[0], kind, report)
         listed = value_at(data, *path, "categories")
         for place, category in enumerate(listed if isinstance(listed, list) else ()):
-            if isinstance(category, str) and category not in categories:
+            if isinstance(category, str) and categories and category not in categories:
                 where = (*path, "categories", place)
                 yield report(where, f'the unknown category "{category}"', f"one of {', '.join(categories)}")
         yield from _schedule(data, (*path, "schedule"), report)

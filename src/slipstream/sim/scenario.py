@@ -140,3 +140,5 @@ class Scenario:
     drain_s: float = 120.0
     gateway: GatewaySettings = field(default_factory=GatewaySettings)
     prior: AcceptancePrior = field(default_factory=AcceptancePrior)
+    about: str = ""
+    """What it shows, in words."""
