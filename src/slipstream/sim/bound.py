@@ -98,8 +98,8 @@ def bound(scenario: Scenario, seed: int) -> Bound:
             most, able = _good_requests(scenario, plan, mine, everyone, hardware)
             good += most
             possible += able
-    goodput = min(good, float(possible)) / scenario.window_s
-    return Bound(seed, goodput, goodput * scenario.window_s / offered if offered else None, offered, possible)
+    good = min(good, float(possible))
+    return Bound(seed, good / scenario.window_s, good / offered if offered else None, offered, possible)
 
 
 def summarise_bounds(policy: str, bounds: Sequence[Bound]) -> BoundResult:

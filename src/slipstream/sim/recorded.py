@@ -146,20 +146,22 @@ def _tokens(told: int | None) -> int | None:
 
 
 def _arrivals(lines: Iterable[RecordedRequest]) -> tuple[list[float], int]:
-    """When each request arrived on one clock, over all starts of the gateway, and how many those were."""
+    """When each request arrived on one clock, over all starts of the gateway, and how many those were.
+
+    A start shows by ends that go back, or by a time of day that is further on than all that the last start has told.
+    """
     found: list[float] = []
-    shift, last_end, starts = 0.0, -inf, 0
-    offset = 0.0
+    starts, shift = 0, 0.0
+    began = last_end = -inf  # of the start: the time of day, and the last end on its own clock
     for line in lines:
         end = line.arrival_s + line.duration_s
-        if starts == 0 or end + shift < last_end - _STARTED_ANEW_S:
-            before = offset
-            offset = line.time - line.arrival_s
+        later = line.time - line.arrival_s - began
+        if end < last_end - _STARTED_ANEW_S or later >= max(last_end - _STARTED_ANEW_S, _STARTED_ANEW_S):
             if starts:
-                pause = min(max(0.0, offset - before - last_end + shift), _LONGEST_PAUSE_S)
-                shift = last_end + pause
+                shift += last_end + min(max(0.0, later - last_end), _LONGEST_PAUSE_S)
             starts += 1
-        last_end = max(last_end, end + shift)
+            began, last_end = line.time - line.arrival_s, 0.0
+        last_end = max(last_end, end)
         found.append(line.arrival_s + shift)
     return found, starts
 
