@@ -103,14 +103,18 @@ def sweep(
 
 
 def collect(points: Sequence[Point], trials: Iterable[Trial]) -> list[PointResult]:
-    """The trials of all points, in whatever order they come."""
+    """The trials of all points, in whatever order they come. Where some are missing, policies are summed up over the
+    seeds that there are, and left out without any.
+    """
     found = {(trial.point, trial.policy, trial.seed): trial for trial in trials}
     results: list[PointResult] = []
     for number, point in enumerate(points):
-        runs = {
-            policy.name: tuple(found[number, policy.name, seed] for seed in point.scenario.seeds)
+        keys = {
+            policy.name: [(number, policy.name, seed) for seed in point.scenario.seeds]
             for policy in point.scenario.policies
         }
+        every = {name: tuple(found[key] for key in own if key in found) for name, own in keys.items()}
+        runs = {name: own for name, own in every.items() if own}
         results.append(PointResult(point, tuple(_summed(name, own) for name, own in runs.items()), runs))
     return results
 
