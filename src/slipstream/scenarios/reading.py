@@ -1,0 +1,85 @@
+"""A scenario's file, read and put together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+
+from slipstream.config.scenario import TargetSection
+from slipstream.config.scenario_loading import LoadedScenario, load_scenario
+from slipstream.core.errors import ConfigError
+from slipstream.core.request import TrafficClass
+from slipstream.scenarios.fleet import Profile, group_of, longest_draft, profile_of
+from slipstream.scenarios.policies import gateway_of, policy_of, prior_of, unequipped
+from slipstream.scenarios.problems import Problems
+from slipstream.scenarios.traffic import categories_of, mix_of
+from slipstream.sim.scenario import NodeGroup, Scenario, Target
+from slipstream.workload.mix import make_plan
+
+__all__ = ["read_scenario"]
+
+
+def read_scenario(path: Path, *, changes: Mapping[str, float] | None = None) -> Scenario:
+    """The scenario in a file, ready to be simulated, with ``changes`` by the names of `config.scenario_changes`.
+
+    Raises ConfigError with every problem found, before anything is simulated.
+    """
+    loaded = load_scenario(path, changes)
+    problems = Problems(loaded.report)
+    scenario = _scenario(path, loaded, problems)
+    if scenario is None or problems.found:
+        raise ConfigError(tuple(sorted(dict.fromkeys(problems.found), key=lambda one: one.line or 0)))
+    return scenario
+
+
+def _scenario(path: Path, loaded: LoadedScenario, problems: Problems) -> Scenario | None:
+    config = loaded.config
+    profiles: dict[str, Profile] = {}
+    for name, section in config.profiles.items():
+        with problems.at("profiles", name):
+            profiles[name] = profile_of(section, path.parent)
+    groups: list[NodeGroup] = []
+    for index, node in enumerate(config.nodes):
+        if node.profile in profiles:
+            with problems.at("nodes", index):
+                groups.append(group_of(node, profiles[node.profile], config, problems, ("nodes", index)))
+    mix = None
+    with problems.at("workload"):
+        mix = mix_of(config, path.parent, problems)
+    if problems.found or mix is None:
+        return None
+    policies = tuple(policy_of(policy, config) for policy in config.policies)
+    for index, policy in enumerate(policies):
+        problems.found += unequipped(policy, groups, ("policies", index), loaded.report)
+    with problems.at("workload"):
+        make_plan(mix, config.seeds[0])
+    return Scenario(
+        name=path.stem,
+        groups=tuple(groups),
+        categories=categories_of(config, longest_draft(groups, policies), problems),
+        plan_of=partial(make_plan, mix),
+        policies=policies,
+        targets={
+            traffic_class: _target(section)
+            for traffic_class, section in (
+                (TrafficClass.INTERACTIVE, config.targets.interactive),
+                (TrafficClass.BULK, config.targets.bulk),
+            )
+            if section is not None
+        },
+        seeds=config.seeds,
+        window_s=config.window_s,
+        warm_up_s=config.warm_up_s,
+        drain_s=config.drain_s,
+        gateway=gateway_of(config),
+        prior=prior_of(config),
+        about=config.about,
+    )
+
+
+def _target(section: TargetSection) -> Target:
+    def seconds(milliseconds: float | None) -> float | None:
+        return None if milliseconds is None else milliseconds / 1000.0
+
+    return Target(seconds(section.ttft_ms), seconds(section.tpot_ms), seconds(section.e2e_ms))
