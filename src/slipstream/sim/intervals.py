@@ -4,16 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
-from math import sqrt
 from typing import Any, TypeAlias, TypeVar, cast
 
-from slipstream.core.acceptance.student import t_quantile_97_5
+from slipstream.core.interval import Interval, interval_of, mean_of
 from slipstream.sim.measures import Measures
 
 __all__ = ["Interval", "PolicyResult", "compare", "interval_of", "mean_of", "summarise"]
-
-Interval: TypeAlias = tuple[float, float]
-"""95 %, both ends."""
 
 _Tree = TypeVar("_Tree")
 _Values: TypeAlias = list[float]
@@ -30,22 +26,6 @@ class PolicyResult:
     mean: Measures
     low: Measures
     high: Measures
-
-
-def mean_of(values: Sequence[float]) -> float | None:
-    """``None`` of none."""
-    return sum(values) / len(values) if values else None
-
-
-def interval_of(values: Sequence[float]) -> Interval | None:
-    """The 95 % interval of the mean by Student's t, with each value an independent observation; ``None`` below two."""
-    count = len(values)
-    if count < 2:
-        return None
-    mean = sum(values) / count
-    deviation = sqrt(sum((value - mean) ** 2 for value in values) / (count - 1))
-    half_width = t_quantile_97_5(count - 1.0) * deviation / sqrt(count)
-    return mean - half_width, mean + half_width
 
 
 def summarise(policy: str, runs: Sequence[Measures]) -> PolicyResult:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from slipstream.core.acceptance import AcceptancePrior
+from slipstream.core.goodput import Target
 from slipstream.core.policy import ThresholdSettings
 from slipstream.core.request import Pool, TrafficClass
 from slipstream.enginemodel.settings import EngineSettings
@@ -90,15 +91,6 @@ class Category:
     name: str
     survival: tuple[float, ...]
     spread: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class Target:
-    """Latencies that a request of a class must not exceed, all of those given; ``None`` = that one does not count."""
-
-    ttft_s: float | None = None
-    tpot_s: float | None = None
-    e2e_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
