@@ -13,7 +13,19 @@ from slipstream import __version__
 
 __all__ = ["application", "main"]
 
-COMMANDS = ("demo", "up", "serve", "status", "explain", "override", "config", "keys", "emulate", "crossover")
+COMMANDS = (
+    "demo",
+    "up",
+    "serve",
+    "status",
+    "explain",
+    "override",
+    "config",
+    "keys",
+    "emulate",
+    "crossover",
+    "simulate",
+)
 """In the order of the help: a module of this package, that holds a function of that name or (config) a group."""
 
 

@@ -1,0 +1,287 @@
+"""The answer of ``slipstream simulate`` as tables of 80 columns. Behind ± is half of the 95 % interval over seeds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from math import isclose
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.markup import escape
+from rich.text import Text
+
+from slipstream.cli.tables import Column, FittingTable, number, share
+
+__all__ = ["figure", "missing_sentence", "per_cent", "run_sentence", "simulate_report"]
+
+LATENCIES = (("TTFT", "ttft_ms"), ("TPOT", "tpot_ms"), ("E2E", "e2e_ms"))
+_SEEDS = "±: half of the 95 % interval of the mean over seeds"
+_ONE_SEED = "one seed, so that nothing is known of how far to trust the figures: --seeds 5 has intervals"
+
+
+def simulate_report(answer: Mapping[str, Any], *, verbose: bool = False) -> RenderableType:
+    """Every policy; of a sweep an overview, and with ``verbose`` every point in full."""
+    parts: list[RenderableType] = [Text(_title(answer["scenario"]), "bold"), Text("")]
+    if "points" in answer:
+        parts += [_sweep_table(answer["points"]), Text("")]
+        for point in answer["points"] if verbose else ():
+            parts += [Text(point_name(point["values"]), "bold"), Text(""), *_policy_tables(point["policies"], True)]
+    else:
+        parts += _policy_tables(answer["policies"], verbose)
+    parts += [Text(_SEEDS if len(answer["scenario"]["seeds"]) > 1 else _ONE_SEED, "dim")]
+    return Group(*parts, Text(run_sentence(answer["run"])))
+
+
+def point_name(values: Mapping[str, float]) -> str:
+    """Where a sweep is: rate 80, ceiling 8."""
+    return ", ".join(f"{name} {value:g}" for name, value in values.items())
+
+
+def run_sentence(run: Mapping[str, Any]) -> str:
+    """What it took to simulate."""
+    took = f"{run['requests']:,} requests simulated in {run['wall_s']:.1f} s"
+    if run["requests_per_s"] is None:
+        return f"{took}."
+    on = "" if run["jobs"] == 1 else f", on {run['jobs']} processes"
+    return f"{took}: {run['requests_per_s']:,.0f} a second, {run['times_real_time']:,.0f} times real time{on}."
+
+
+def missing_sentence(missing: Sequence[Mapping[str, Any]], runs: int) -> str:
+    """Which of all ``runs`` were not finished, the first of them by name."""
+    named = [
+        ", ".join([*([point_name(one["values"])] if one["values"] else []), f"{one['policy']} seed {one['seed']}"])
+        for one in missing[:4]
+    ]
+    rest = f" and {len(missing) - len(named)} more" if len(missing) > len(named) else ""
+    return f"interrupted when {runs - len(missing)} of {runs} runs were finished; missing: {'; '.join(named)}{rest}"
+
+
+def _title(scenario: Mapping[str, Any]) -> str:
+    nodes, gpus, seeds = scenario["nodes"], scenario["gpus"], len(scenario["seeds"])
+    return (
+        f"{scenario['name']}: {nodes} node{'s' * (nodes != 1)}, {gpus} GPU{'s' * (gpus != 1)}, "
+        f"{scenario['window_s']:g} s, {seeds} seed{'s' * (seeds != 1)}"
+    )
+
+
+def _policy_tables(policies: Sequence[Mapping[str, Any]], verbose: bool) -> Iterator[RenderableType]:
+    simulated = [policy for policy in policies if "running_mean" in policy]
+    yield from (_worth_table(policies), Text(""))
+    if not simulated:
+        return
+    for table in (_latency_table, _speculation_table, _waiting_table, _ending_table):
+        yield from (table(simulated), Text(""))
+    if verbose:
+        yield from (_kind_table(simulated), Text(""), _node_table(simulated), Text(""))
+
+
+def _worth_table(policies: Sequence[Mapping[str, Any]]) -> FittingTable:
+    """``of bound``: where the bound was asked for, the share of its goodput."""
+    bounds = [policy["goodput"] for policy in policies if "running_mean" not in policy]
+    table = FittingTable(
+        "Goodput: requests a second that met all their targets",
+        Column("policy", 0, gives=True),
+        Column("goodput/s", 0, right=True),
+        Column("met", 1, right=True),
+        *([Column("of bound", 2, right=True)] if bounds else []),
+        Column("tokens/s", 3, right=True),
+        Column("per GPU", 4, right=True),
+    )
+    for policy in policies:
+        table.add_row(
+            escape(policy["name"]),
+            figure(policy["goodput"], policy["goodput_interval"]),
+            per_cent(policy["attainment"], policy["attainment_interval"]),
+            *(share(policy["goodput"] / most if most else None) for most in bounds),
+            *(figure(policy.get(key), policy.get(f"{key}_interval")) for key in ("tokens_tps", "tokens_per_gpu_tps")),
+        )
+    return table
+
+
+def _latency_table(policies: Sequence[Mapping[str, Any]]) -> FittingTable:
+    table = FittingTable(
+        "Latency of finished requests, ms",
+        Column("policy", 0, gives=True),
+        Column("", 0),
+        Column("mean", 2, right=True),
+        Column("p50", 3, right=True),
+        Column("p95", 0, right=True),
+        Column("p99", 1, right=True),
+    )
+    for policy in policies:
+        for place, (name, key) in enumerate(LATENCIES):
+            cells = (_of(policy[key], percentile) for percentile in ("mean", "p50", "p95", "p99"))
+            table.add_row("" if place else escape(policy["name"]), name, *cells)
+    return table
+
+
+def _speculation_table(policies: Sequence[Mapping[str, Any]]) -> FittingTable:
+    table = FittingTable(
+        "Speculation: what was drafted or verified in vain",
+        Column("policy", 0, gives=True),
+        Column("drafted", 1, right=True),
+        Column("verified", 0, right=True),
+        Column("saturated", 0, right=True),
+        Column("busy", 2, right=True),
+    )
+    for policy in policies:
+        keys = ("wasted_drafts", "wasted_verification", "saturated_share", "busy_share")
+        table.add_row(escape(policy["name"]), *(per_cent(policy[key], policy[f"{key}_interval"]) for key in keys))
+    return table
+
+
+def _waiting_table(policies: Sequence[Mapping[str, Any]]) -> FittingTable:
+    table = FittingTable(
+        "Sequences running on a node, and waiting in ms",
+        Column("policy", 0, gives=True),
+        Column("run mean", 1, right=True),
+        Column("run p95", 2, right=True),
+        Column("gateway p95", 0, right=True),
+        Column("engine p95", 0, right=True),
+    )
+    for policy in policies:
+        table.add_row(
+            escape(policy["name"]),
+            *(figure(policy[key], policy[f"{key}_interval"]) for key in ("running_mean", "running_p95")),
+            *(_of(policy[key], "p95") for key in ("queued_ms", "engine_wait_ms")),
+        )
+    return table
+
+
+def _ending_table(policies: Sequence[Mapping[str, Any]]) -> FittingTable:
+    table = FittingTable(
+        "What became of requests, and why they went where they went",
+        Column("policy", 0, gives=True),
+        Column("offered", 5, right=True),
+        Column("finished", 4, right=True),
+        Column("shed", 1, right=True),
+        Column("expired", 2, right=True),
+        Column("unfin.", 3, right=True),
+        Column("why", 0, gives=True),
+    )
+    for policy in policies:
+        table.add_row(
+            escape(policy["name"]),
+            *(number(policy[key]) for key in ("offered", "finished", "shed", "expired", "unfinished")),
+            _reasons(policy["reasons"]),
+        )
+    return table
+
+
+def _kind_table(policies: Sequence[Mapping[str, Any]]) -> FittingTable:
+    table = FittingTable(
+        "By class and category",
+        Column("policy", 0, gives=True),
+        Column("of", 0, gives=True),
+        Column("offered", 6, right=True),
+        Column("goodput/s", 1, right=True),
+        Column("met", 2, right=True),
+        Column("TTFT p95", 4, right=True),
+        Column("TPOT", 3, right=True),
+        Column("E2E p95", 5, right=True),
+    )
+    for policy in policies:
+        for place, (name, kind) in enumerate([*policy["classes"].items(), *policy["categories"].items()]):
+            table.add_row(
+                "" if place else escape(policy["name"]),
+                escape(name),
+                number(kind["offered"]),
+                figure(kind["goodput"], kind["goodput_interval"]),
+                share(kind["attainment"]),
+                number(kind["ttft_ms"]["p95"], _digits(kind["ttft_ms"]["p95"])),
+                number(kind["tpot_ms"]["mean"], _digits(kind["tpot_ms"]["mean"])),
+                number(kind["e2e_ms"]["p95"], _digits(kind["e2e_ms"]["p95"])),
+            )
+    return table
+
+
+def _node_table(policies: Sequence[Mapping[str, Any]]) -> FittingTable:
+    table = FittingTable(
+        "Nodes",
+        Column("policy", 0, gives=True),
+        Column("node", 0, gives=True),
+        Column("busy", 1, right=True),
+        Column("run mean", 2, right=True),
+        Column("run p95", 3, right=True),
+        Column("peak", 5, right=True),
+        Column("sat.", 4, right=True),
+        Column("preempted", 6, right=True),
+    )
+    for policy in policies:
+        for place, (name, node) in enumerate(policy["nodes"].items()):
+            table.add_row(
+                "" if place else escape(policy["name"]),
+                escape(name),
+                share(node["busy_share"]),
+                *(number(node[key], 1) for key in ("running_mean", "running_p95", "running_peak")),
+                share(node["saturated_share"]),
+                number(node["preemptions"], 1),
+            )
+    return table
+
+
+def _sweep_table(points: Sequence[Mapping[str, Any]]) -> FittingTable:
+    names = list(points[0]["values"])
+    table = FittingTable(
+        "Every point of the sweep; latency in ms",
+        *(Column(name, 0, right=True) for name in names),
+        Column("policy", 0, gives=True),
+        Column("goodput/s", 0, right=True),
+        Column("met", 1, right=True),
+        Column("TTFT p95", 3, right=True),
+        Column("TPOT", 2, right=True),
+        Column("E2E p95", 4, right=True),
+        Column("tokens/s", 5, right=True),
+    )
+    for point in points:
+        for place, policy in enumerate(point["policies"]):
+            table.add_row(
+                *("" if place else f"{point['values'][name]:g}" for name in names),
+                escape(policy["name"]),
+                figure(policy["goodput"], policy["goodput_interval"]),
+                share(policy["attainment"]),
+                *(
+                    number(policy[key][percentile], _digits(policy[key][percentile]))
+                    for key, percentile in (("ttft_ms", "p95"), ("tpot_ms", "mean"), ("e2e_ms", "p95"))
+                ),
+                number(policy.get("tokens_tps")),
+            )
+    return table
+
+
+def figure(mean: float | None, interval: Sequence[float] | None) -> str:
+    """A figure with half of its interval, to as many digits as tell something; a dash when it is unknown."""
+    if mean is None or interval is None:
+        return number(mean, _digits(mean))
+    half = _half(interval)
+    if max(abs(mean), half) >= 1e4:
+        return f"{mean / 1e3:.1f}k ±{half / 1e3:.1f}k"
+    return f"{mean:.{_digits(mean)}f} ±{half:.{_digits(mean)}f}"
+
+
+def per_cent(mean: float | None, interval: Sequence[float] | None) -> str:
+    """A share as `figure` has it."""
+    if mean is None:
+        return "–"
+    return f"{mean:.1%}" if interval is None else f"{mean:.1%} ±{100.0 * _half(interval):.1f}"
+
+
+def _half(interval: Sequence[float]) -> float:
+    low, high = interval
+    return 0.0 if isclose(low, high) else (high - low) / 2.0
+
+
+def _digits(value: float | None) -> int:
+    if value is None or abs(value) >= 100.0:
+        return 0
+    return 1 if abs(value) >= 10.0 else 2
+
+
+def _of(distribution: Mapping[str, Any], percentile: str) -> str:
+    return figure(distribution[percentile], distribution["intervals"][percentile])
+
+
+def _reasons(reasons: Mapping[str, float]) -> str:
+    ranked: Iterable[tuple[str, float]] = sorted(reasons.items(), key=lambda item: (-item[1], item[0]))
+    # Without a space, so that a narrow terminal never parts a reason from its share.
+    return ", ".join(f"{reason}:{share(part)}" for reason, part in ranked)
