@@ -130,11 +130,12 @@ def _good_requests(
     """How many of the requests ``mine``, of one model, can be good together, and how many alone."""
     shortest = int(plan.prompt_tokens[everyone].min())
     longest = int((plan.prompt_tokens + plan.output_tokens)[everyone].max())
-    longest_k = longest_draft([group for kind in hardware for group in kind.groups], scenario.policies)
-    demand, deadline = _demand(scenario, plan, mine, longest_k)
+    drafts = _longest_drafts([group for kind in hardware for group in kind.groups], scenario.policies)
+    lengths = range(max(drafts, default=0) + 1)
+    demand, deadline = _demand(scenario, plan, mine, drafts)
     charges = [
         [
-            least_node_time(arm_of(equipment, range(longest_k + 1), shortest, longest), demand)
+            least_node_time(arm_of(equipment, lengths, shortest, longest), demand)
             for equipment in (kind.standard, kind.speculative)
             if equipment is not None
         ]
@@ -169,29 +170,44 @@ def _good_requests(
 
 def longest_draft(groups: Iterable[NodeGroup], policies: Iterable[Policy]) -> int:
     """The longest draft that anyone is set up for."""
+    return max(_longest_drafts(groups, policies), default=0)
+
+
+def _longest_drafts(groups: Iterable[NodeGroup], policies: Iterable[Policy]) -> set[int]:
+    """The longest drafts of engines that speculate, as they are and by the policies' schedules."""
     speculations = [group.speculative.settings.speculation for group in groups if group.speculative is not None]
-    longest = max((speculation.longest for speculation in speculations if speculation is not None), default=0)
-    scheduled = max((k for policy in policies for _, k in policy.schedule), default=0)
-    return max(longest, scheduled if speculations else 0)
+    found = {speculation.longest for speculation in speculations if speculation is not None}
+    if found:
+        found |= {max(k for _, k in policy.schedule) for policy in policies if policy.schedule}
+    return found
 
 
-def _acceptance(categories: Sequence[Category], plan: Plan, mine: _Indexes, longest: int) -> tuple[_Floats, _Floats]:
-    """Each request's mean acceptance length, by draft length from 0 to ``longest``, and its luck as in `Demand`."""
+def _acceptance(
+    categories: Sequence[Category], plan: Plan, mine: _Indexes, drafts: set[int]
+) -> tuple[_Floats, _Floats]:
+    """Each request's mean acceptance length, by draft length from 0 to the longest of ``drafts``, and its luck as in
+    `Demand`. Where requests differ, how much one has accepted depends a little on its engine's longest draft: the best
+    case is taken.
+    """
     of_name = {category.name: category for category in categories}
-    tau = np.ones((len(plan.categories), ACCEPTANCE_CLASSES, longest + 1))
-    square = np.ones_like(tau)
+    tau = np.ones((len(plan.categories), ACCEPTANCE_CLASSES, max(drafts, default=0) + 1))
+    luck = np.zeros(tau.shape[:2])
+    middles = (np.arange(ACCEPTANCE_CLASSES) + 0.5) / ACCEPTANCE_CLASSES
     for number, name in enumerate(plan.categories):
         category = of_name[name]
-        acceptance = RequestAcceptance(category.survival, category.spread, longest)
-        survival = np.array([acceptance.at((share + 0.5) / ACCEPTANCE_CLASSES) for share in range(ACCEPTANCE_CLASSES)])
-        tau[number, :, 1:] += np.cumsum(survival, axis=1)
-        square[number, :, 1:] += np.cumsum(survival * (2.0 * np.arange(1, longest + 1) + 1.0), axis=1)
-    luck = ((square - tau * tau) / tau).max(axis=2)
+        for longest in drafts:
+            acceptance = RequestAcceptance(category.survival, category.spread, longest)
+            survival = np.array([acceptance.at(middle) for middle in middles])
+            emitted = 1.0 + np.cumsum(survival, axis=1)
+            squared = 1.0 + np.cumsum(survival * (2.0 * np.arange(1, longest + 1) + 1.0), axis=1)
+            known = tau[number, :, 1 : longest + 1]
+            np.maximum(known, emitted, out=known)
+            luck[number] = np.maximum(luck[number], ((squared - emitted**2) / emitted).max(axis=1, initial=0.0))
     position = np.minimum((plan.quantile[mine] * ACCEPTANCE_CLASSES).astype(np.int64), ACCEPTANCE_CLASSES - 1)
     return tau[plan.category[mine], position], luck[plan.category[mine], position]
 
 
-def _demand(scenario: Scenario, plan: Plan, mine: _Indexes, longest: int) -> tuple[Demand, _Floats]:
+def _demand(scenario: Scenario, plan: Plan, mine: _Indexes, drafts: set[int]) -> tuple[Demand, _Floats]:
     """What the requests ask for, and when each must have ended to be good."""
     ttft, tpot, e2e = (np.full(mine.size, inf) for _ in range(3))
     for number, traffic_class in enumerate(CLASSES):
@@ -206,7 +222,7 @@ def _demand(scenario: Scenario, plan: Plan, mine: _Indexes, longest: int) -> tup
     more = output - 1.0
     answer = np.where(more > 0.0, tpot * np.maximum(more, 1.0), inf)
     ends = plan.arrival_s[mine] + np.minimum(e2e, ttft + np.where(more > 0.0, answer, 0.0))
-    tau, luck = _acceptance(scenario.categories, plan, mine, longest)
+    tau, luck = _acceptance(scenario.categories, plan, mine, drafts)
     demand = Demand(
         prompt_tokens=plan.prompt_tokens[mine].astype(float),
         output_tokens=output,
