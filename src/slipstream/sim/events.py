@@ -17,7 +17,7 @@ class EventLog:
 
     __slots__ = ("_write",)
 
-    def __init__(self, write: Callable[[bytes], None]) -> None:
+    def __init__(self, write: Callable[[bytes], object]) -> None:
         self._write = write
 
     def arrive(

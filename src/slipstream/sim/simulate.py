@@ -44,7 +44,7 @@ def simulate(
     policy: Policy,
     seed: int,
     *,
-    events: Callable[[bytes], None] | None = None,
+    events: Callable[[bytes], object] | None = None,
     progress: Callable[[float], None] | None = None,
 ) -> Run:
     """Run a scenario in virtual time.
@@ -87,7 +87,7 @@ def fleet_loop(
     seed: int,
     plan: Plan,
     *,
-    events: Callable[[bytes], None] | None = None,
+    events: Callable[[bytes], object] | None = None,
     progress: Callable[[float], None] | None = None,
 ) -> FleetLoop:
     """The fleet of a scenario at its start, ready to run; arguments and errors as of `simulate`."""

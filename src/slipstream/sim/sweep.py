@@ -8,6 +8,7 @@ import signal
 import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from contextlib import nullcontext
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
@@ -81,6 +82,7 @@ class _Task:
     scenario: Scenario
     policy: Policy
     seed: int
+    events: Path | None
 
 
 def points_of(grid: Mapping[str, Sequence[float]]) -> list[dict[str, float]]:
@@ -123,19 +125,21 @@ def run_trials(
     points: Sequence[Point],
     *,
     jobs: int = 1,
+    events: Callable[[Policy, int], Path] | None = None,
     progress: Callable[[Progress], None] | None = None,
     clock: Callable[[], float] = perf_counter,
 ) -> Iterator[Trial]:
     """Every policy and seed of every point, each as it is done; on ``jobs`` processes, with 1 in this one.
 
-    ``progress`` is called some times a second. Who closes the iterator, or is interrupted while it runs, leaves no
-    process behind. Raises `TrialFailed`, which says what of all the runs it was. What goes to other processes must
-    survive pickling.
+    ``events`` names the file that gets what happens under a policy and seed (see `slipstream.sim.events`), at whatever
+    point; OSError where it can not be written. ``progress`` is called some times a second. Who closes the iterator, or
+    is interrupted while it runs, leaves no process behind. Raises `TrialFailed`, which says what of all the runs it
+    was. What goes to other processes must survive pickling.
     """
     if jobs < 1:
         raise ValueError(f"there is at least one job, not {jobs}")
     tasks = [
-        _Task(number, point, points[point].scenario, policy, seed)
+        _Task(number, point, points[point].scenario, policy, seed, None if events is None else events(policy, seed))
         for number, (point, policy, seed) in enumerate(
             (point, policy, seed)
             for point in range(len(points))
@@ -201,7 +205,14 @@ def _run(task: _Task, report: Callable[[int, float], None]) -> Trial | str:
         if policy.kind is PolicyKind.BOUND:
             most = bound(scenario, seed)
             return Trial(task.point, policy.name, seed, None, None, most, most.offered, perf_counter() - started)
-        run = simulate(scenario, policy, seed, progress=lambda share: report(task.number, share))
+        with nullcontext() if task.events is None else task.events.open("wb") as file:
+            run = simulate(
+                scenario,
+                policy,
+                seed,
+                events=None if file is None else file.write,
+                progress=lambda share: report(task.number, share),
+            )
     except SlipstreamError as error:
         return str(error)
     window = (scenario.warm_up_s, scenario.warm_up_s + scenario.window_s)
