@@ -2,7 +2,23 @@
 
 from slipstream.load.answer import StreamedAnswer, WholeAnswer, error_sentence
 from slipstream.load.driver import Level, drive
+from slipstream.load.open_loop import drive_at_times
+from slipstream.load.prompts import CHARACTERS_PER_TOKEN, made_prompt
 from slipstream.load.request import PlannedRequest
 from slipstream.load.result import LoadResult
+from slipstream.load.sending import completions_url, send
 
-__all__ = ["Level", "LoadResult", "PlannedRequest", "StreamedAnswer", "WholeAnswer", "drive", "error_sentence"]
+__all__ = [
+    "CHARACTERS_PER_TOKEN",
+    "Level",
+    "LoadResult",
+    "PlannedRequest",
+    "StreamedAnswer",
+    "WholeAnswer",
+    "completions_url",
+    "drive",
+    "drive_at_times",
+    "error_sentence",
+    "made_prompt",
+    "send",
+]

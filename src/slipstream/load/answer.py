@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from array import array
 from typing import Any, Final
 
 import msgspec
@@ -74,16 +75,29 @@ class StreamedAnswer:
     """A stream of server-sent events of a chat completion. However its bytes are cut on arrival, it reads the same.
 
     ``first_token_at`` is the time handed to the ``feed`` that completed the first event with content, reasoning or a
-    tool call. Tokens are those of the last usage said, ``None`` without one.
+    tool call; ``chunk_gaps`` are the seconds from each such event to the next. Tokens are those of the last usage said,
+    ``None`` without one.
     """
 
-    __slots__ = ("_data", "_held", "_terminated", "error", "first_token_at", "output_tokens", "prompt_tokens")
+    __slots__ = (
+        "_data",
+        "_held",
+        "_last_at",
+        "_terminated",
+        "chunk_gaps",
+        "error",
+        "first_token_at",
+        "output_tokens",
+        "prompt_tokens",
+    )
 
     def __init__(self) -> None:
         self.first_token_at: float | None = None
+        self.chunk_gaps = array("f")
         self.prompt_tokens: int | None = None
         self.output_tokens: int | None = None
         self.error: str | None = None
+        self._last_at = 0.0
         self._held = b""
         self._data: list[bytes] = []
         self._terminated = False
@@ -131,8 +145,12 @@ class StreamedAnswer:
         if answer.usage is not None:
             self.prompt_tokens = answer.usage.prompt_tokens
             self.output_tokens = answer.usage.completion_tokens
-        if self.first_token_at is None and any(map(_has_content, answer.choices or ())):
-            self.first_token_at = now
+        if any(map(_has_content, answer.choices or ())):
+            if self.first_token_at is None:
+                self.first_token_at = now
+            else:
+                self.chunk_gaps.append(now - self._last_at)
+            self._last_at = now
 
 
 def _has_content(choice: _Choice) -> bool:

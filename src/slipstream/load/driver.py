@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from time import monotonic
 
 import aiohttp
 
-from slipstream.core.latency import latency_of
-from slipstream.load.answer import StreamedAnswer, WholeAnswer
 from slipstream.load.request import PlannedRequest
 from slipstream.load.result import LoadResult
+from slipstream.load.sending import Clock, completions_url, send
 
 __all__ = ["Level", "drive"]
-
-Clock = Callable[[], float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +35,7 @@ async def drive(
     levels: Sequence[Level],
     *,
     on_result: Callable[[LoadResult], None] | None = None,
+    headers: Mapping[str, str] | None = None,
     timeout_s: float = 120.0,
     clock: Clock = monotonic,
 ) -> list[LoadResult]:
@@ -45,105 +43,43 @@ async def drive(
 
     ``base_url`` is what an OpenAI client would be given (``http://HOST:PORT/v1``). A level starts when the one before
     has ended. Each client keeps its own connection from one request to the next. ``on_result`` is called as each
-    request ends. ``timeout_s`` is for one whole answer. A request that fails is a result too, nothing is raised for it
-    and it is not sent again. ``ValueError`` when the levels do not add up to the requests.
+    request ends. ``headers`` go along with each. ``timeout_s`` is for one whole answer. A request that fails is a
+    result too, nothing is raised for it and it is not sent again. ``ValueError`` when the levels do not add up to the
+    requests.
     """
     if sum(level.requests for level in levels) != len(requests):
         raise ValueError(f"the levels add up to another number than the {len(requests)} requests")
-    url = f"{base_url.rstrip('/')}/chat/completions"
+    url = completions_url(base_url)
     results: list[LoadResult] = []
-    waiting = iter(requests)
+    waiting = iter(enumerate(requests))
 
-    async def work(session: aiohttp.ClientSession, concurrency: int, share: Iterator[PlannedRequest]) -> None:
-        for request in share:
-            result = await _send(session, url, request, concurrency, clock)
+    async def work(session: aiohttp.ClientSession, level: Level, share: Iterator[tuple[int, PlannedRequest]]) -> None:
+        for position, request in share:
+            result = await send(session, url, request, clock, position=position, concurrency=level.concurrency)
             results.append(result)
             if on_result is not None:
                 on_result(result)
 
     most = max((min(level.concurrency, level.requests) for level in levels), default=0)
-    async with _clients(most, timeout_s) as sessions:
+    async with _clients(most, timeout_s, headers) as sessions:
         for level in levels:
             # All clients of a level take from one iterator: whoever is free sends the next.
             share = iter([next(waiting) for _ in range(level.requests)])
             async with asyncio.TaskGroup() as group:
                 for session in sessions[: level.concurrency]:
-                    group.create_task(work(session, level.concurrency, share))
+                    group.create_task(work(session, level, share))
     return results
 
 
 @asynccontextmanager
-async def _clients(count: int, timeout_s: float) -> AsyncIterator[list[aiohttp.ClientSession]]:
+async def _clients(
+    count: int, timeout_s: float, headers: Mapping[str, str] | None
+) -> AsyncIterator[list[aiohttp.ClientSession]]:
     async with AsyncExitStack() as stack:
         timeout = aiohttp.ClientTimeout(total=timeout_s)
         yield [
             await stack.enter_async_context(
-                aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=1), timeout=timeout)
+                aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=1), timeout=timeout, headers=headers)
             )
             for _ in range(count)
         ]
-
-
-async def _send(
-    session: aiohttp.ClientSession, url: str, request: PlannedRequest, concurrency: int, clock: Clock
-) -> LoadResult:
-    result = LoadResult(request, concurrency)
-    started_at = clock()
-    try:
-        async with session.post(url, json=request.body()) as response:
-            result = _headed(result, response)
-            if response.status == 200 and response.content_type == "text/event-stream":
-                return await _streamed(result, response, started_at, clock)
-            return await _whole(result, response, started_at, clock)
-    except TimeoutError:
-        return replace(result, error=f"no whole answer within {session.timeout.total:g} s")
-    except (aiohttp.ClientError, OSError) as error:
-        return replace(result, error=f"the connection failed: {str(error) or type(error).__name__}")
-
-
-def _headed(result: LoadResult, response: aiohttp.ClientResponse) -> LoadResult:
-    headers = response.headers
-    return replace(
-        result,
-        status=response.status,
-        node=headers.get("x-slipstream-node"),
-        pool=headers.get("x-slipstream-pool"),
-        category=headers.get("x-slipstream-category"),
-        reason=headers.get("x-slipstream-reason"),
-        request_id=headers.get("x-request-id"),
-    )
-
-
-async def _streamed(
-    result: LoadResult, response: aiohttp.ClientResponse, started_at: float, clock: Clock
-) -> LoadResult:
-    answer = StreamedAnswer()
-    async for data in response.content.iter_any():
-        answer.feed(data, clock())
-    ended_at = clock()
-    answer.end(ended_at)
-    return _complete(result, answer, started_at, answer.first_token_at, ended_at)
-
-
-async def _whole(result: LoadResult, response: aiohttp.ClientResponse, started_at: float, clock: Clock) -> LoadResult:
-    answer = WholeAnswer(response.status, await response.read())
-    if answer.error is None and result.request.stream:
-        answer.error = "the answer is not a stream, though one was asked for"
-    return _complete(result, answer, started_at, None, clock())
-
-
-def _complete(
-    result: LoadResult,
-    answer: StreamedAnswer | WholeAnswer,
-    started_at: float,
-    first_token_at: float | None,
-    ended_at: float,
-) -> LoadResult:
-    whole = answer.error is None
-    return replace(
-        result,
-        error=answer.error,
-        latency=latency_of(started_at, first_token_at, ended_at, answer.output_tokens) if whole else None,
-        prompt_tokens=answer.prompt_tokens,
-        output_tokens=answer.output_tokens,
-    )

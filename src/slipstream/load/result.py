@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from slipstream.core.latency import Latency
@@ -14,10 +15,14 @@ __all__ = ["LoadResult"]
 class LoadResult:
     """One request as its client saw it. ``None`` = unknown or not said.
 
-    ``concurrency`` is how many clients were at work in its level. ``status`` is the answer's, ``None`` when none came.
-    ``error`` is a sentence for a person, ``None`` when the answer came whole. ``node``, ``pool``, ``category`` and
-    ``reason`` are what the gateway said in its headers. ``latency`` is of whole answers only. Tokens are those of the
-    answer's usage.
+    ``position`` is the request's place among those to be sent, from 0 on. ``concurrency`` is how many clients were at
+    work in its level; 0 where requests go out at their times, however many are under way. Times are of the driver's
+    clock: ``intended_at`` is when it was to be sent, which its latency counts from, ``sent_at`` when it was, and
+    ``ended_at`` when its answer ended or failed.
+
+    ``status`` is the answer's, ``None`` when none came. ``error`` is a sentence for a person, ``None`` when the answer
+    came whole. ``node``, ``pool``, ``category`` and ``reason`` are what the gateway said in its headers. ``latency`` is
+    of whole answers only. ``chunk_gaps`` are seconds between chunks with content. Tokens are those of its usage.
     """
 
     request: PlannedRequest
@@ -30,5 +35,10 @@ class LoadResult:
     reason: str | None = None
     request_id: str | None = None
     latency: Latency | None = None
+    chunk_gaps: Sequence[float] = ()
     prompt_tokens: int | None = None
     output_tokens: int | None = None
+    position: int = 0
+    intended_at: float = 0.0
+    sent_at: float = 0.0
+    ended_at: float = 0.0
