@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -52,16 +53,19 @@ def test_a_character_cut_off_at_the_end_is_no_text() -> None:
 
 
 @pytest.mark.parametrize(
-    "body",
+    ("field", "values"),
     [
-        chat(messages=[{}] * 250_001, padding="x" * LARGE_BODY_BYTES),
-        chat(tools=[{}] * 250_001, padding="x" * LARGE_BODY_BYTES),
-        chat(unknown=[[]] * 250_001, padding="x" * LARGE_BODY_BYTES),
-        chat(logit_bias=dict.fromkeys(map(str, range(2_000_001)), 1)),
+        ("messages", lambda: [{}] * 250_001),
+        ("tools", lambda: [{}] * 250_001),
+        ("unknown", lambda: [[]] * 250_001),
+        ("logit_bias", lambda: dict.fromkeys(map(str, range(2_000_001)), 1)),
     ],
-    ids=["messages", "tools", "unknown lists", "logit_bias"],
 )
-def test_more_values_than_a_model_could_take_are_refused_before_they_are_decoded(body: bytes) -> None:
+def test_more_values_than_a_model_could_take_are_refused_before_they_are_decoded(
+    field: str, values: Callable[[], object]
+) -> None:
+    fields: dict[str, Any] = {field: values(), "padding": "x" * LARGE_BODY_BYTES}
+    body = chat(**fields)
     with pytest.raises(InvalidBody, match="more than any model could take"):
         read_chat(body)
 
