@@ -285,6 +285,14 @@ def test_a_request_that_its_node_refuses_is_tried_on_another() -> None:
     assert {node.running_peak for node in run.nodes} == {1}
 
 
+def test_without_retries_and_queue_a_request_that_its_node_refuses_is_shed() -> None:
+    traffic = plan([0.0, 0.1, 0.2], prompt_tokens=60, output_tokens=50)
+    hasty = GatewaySettings(retries=0, queue_size=0)
+    run = simulate(scenario([group("a", kv_tokens=112, queue_limit=0)], traffic, gateway=hasty), THRESHOLD, 1)
+    assert run.fate.tolist() == [Fate.FINISHED, Fate.FINISHED, Fate.REFUSED]
+    assert run.ended_s[2] == pytest.approx(0.2005)
+
+
 def test_a_request_that_fits_no_cache_is_refused_and_its_node_is_not_taken_for_full() -> None:
     traffic = plan([0.0, 0.01, 0.02], output_tokens=[10, 900, 10])
     run = simulate(scenario([group("std", kv_tokens=320)], traffic), THRESHOLD, 1)
@@ -375,6 +383,20 @@ def test_a_node_that_is_wanted_again_before_it_has_gone_stays() -> None:
     run = simulate(scenario([changing], plan([0.0, 0.2, 0.4], output_tokens=100)), THRESHOLD, 1)
     assert run.fate.tolist() == [Fate.FINISHED, Fate.REFUSED, Fate.FINISHED]
     assert run.nodes[0].seconds == run.ended_at_s
+
+
+def test_who_waits_is_refused_when_all_nodes_have_gone() -> None:
+    leaving = group("std", 1, slots=1, capacity_changes=((0.2, 0), (0.25, 0)))
+    run = simulate(scenario([leaving], plan([0.0, 0.1], output_tokens=100)), THRESHOLD, 1)
+    assert run.fate.tolist() == [Fate.FINISHED, Fate.REFUSED]
+    assert run.queued_s[1] == run.ended_s[1] - 0.1 == pytest.approx(0.1, abs=0.051)
+
+
+def test_a_node_that_comes_back_at_once_is_polled_on_the_same_beat() -> None:
+    changing = group("std", 1, capacity_changes=((0.52, 0), (0.53, 1)))
+    run = simulate(scenario([changing], plan([0.0, 2.0])), THRESHOLD, 1)
+    assert run.fate.tolist() == [Fate.FINISHED, Fate.FINISHED]
+    assert run.nodes[0].seconds == pytest.approx(run.ended_at_s - 0.01)
 
 
 def test_a_fleet_may_begin_smaller_than_it_becomes() -> None:

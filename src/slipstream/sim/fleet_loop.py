@@ -256,11 +256,12 @@ class FleetLoop:
             if what == FINISHED:
                 self.unsettled -= 1
                 gateway.finished(sequence, node)
-            elif log is not None:
-                if what == FIRST_TOKEN:
-                    log.first_token(at, sequence.number, node.name)
-                else:
-                    log.preempt(at, sequence.number, node.name)
+                continue
+            assert log is not None
+            if what == FIRST_TOKEN:
+                log.first_token(at, sequence.number, node.name)
+            else:
+                log.preempt(at, sequence.number, node.name)
         notes.clear()
 
     def _arrive(self) -> None:
@@ -278,7 +279,7 @@ class FleetLoop:
             shape.output_limit = limit
         if session >= 0:
             shape.session = (session + 1) * _PHI & _64_BITS
-            shape.cache_keys = (shape.session,)
+            shape.cache_keys = (shape.session ^ rows.model[row],)
         if self._pins:
             shape.pinned_pool = self._pins.get(name)
         prompt_tokens, output_tokens = rows.prompt_tokens[row], rows.output_tokens[row]
