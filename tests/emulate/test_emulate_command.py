@@ -70,6 +70,27 @@ async def test_it_says_where_it_is() -> None:
         (["--speculator", "eagle"], "a speculator is none, ngram or draft, not 'eagle'"),
         (["--alpha", "high"], "--alpha: 'high' is no acceptance: write 0.6, or code=0.85,chat=0.4"),
         (["--queue-status", "500"], "a full queue answers 429 or 503, not 500"),
+        (["--profile", "no.json"], "no.json can not be read: No such file or directory"),
+        (["--profile", "a", "--target", "b"], "give --profile or --target, not both: each tells what steps take"),
+        (["--hardware", "h100", "--tp", "2"], "--hardware, --tp only counts beside --target"),
+        (["--kv-tokens", "9"], "--kv-tokens only counts beside --profile or --target"),
+        (
+            ["--profile", "article-1", "--step-ms", "1"],
+            "--step-ms only counts without --profile and --target: they tell the pace",
+        ),
+        (["--profile", "article-1", "--speculator", "eagle"], "a speculator is none, ngram or draft, not 'eagle'"),
+        (
+            ["--target", "Llama-3.1-8B"],
+            "the roofline needs --hardware; `slipstream crossover --list` shows what there is",
+        ),
+        (
+            ["--target", "Llama-3.1-70B", "--hardware", "h100"],
+            "Llama-3.1-70B needs 141 GB for its weights, and 1 × H100 has 72 GB to give",
+        ),
+        (
+            ["--target", "Llama-3.1-8B", "--hardware", "h100", "--speculator", "ngram", "--replicated"],
+            "--replicated only counts beside a draft model",
+        ),
     ],
 )
 def test_what_can_not_be_is_one_sentence_and_status_2(arguments: list[str], sentence: str) -> None:
@@ -77,7 +98,17 @@ def test_what_can_not_be_is_one_sentence_and_status_2(arguments: list[str], sent
     assert (result.exit_code, result.output.strip()) == (2, sentence)
 
 
-def test_an_address_that_can_not_be_had_is_one_sentence_and_status_1() -> None:
-    result = CliRunner().invoke(application("emulate"), ["emulate", "--host", "203.0.113.1"])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [],
+        ["--profile", "article-1", "--speculator", "draft"],
+        ["--target", "Llama-3.1-8B", "--hardware", "h100", "--speculator", "eagle3", "--kv-tokens", "4096"],
+    ],
+    ids=["constant", "profile", "target"],
+)
+def test_an_address_that_can_not_be_had_is_one_sentence_and_status_1(arguments: list[str]) -> None:
+    """Which is found last: the node is there, whatever paces it."""
+    result = CliRunner().invoke(application("emulate"), ["emulate", "--host", "203.0.113.1", *arguments])
     sentence = "can not listen on 203.0.113.1:8000: Cannot assign requested address"
     assert (result.exit_code, result.output.strip()) == (1, sentence)

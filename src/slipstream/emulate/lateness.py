@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from itertools import accumulate
 from typing import Any
 
 __all__ = ["Lateness"]
@@ -33,12 +35,8 @@ class Lateness:
         """Seconds that a ``share`` (0..1) of the steps does not exceed, to 0.1 ms; ``None`` before the first step."""
         if self._steps == 0:
             return None
-        wanted, seen = share * self._steps, 0
-        for bucket, count in enumerate(self._counts):
-            seen += count
-            if seen >= wanted:
-                return min((bucket + 1) * BUCKET_S, self._longest_s)
-        raise AssertionError("all steps are in a bucket")
+        bucket = bisect_left([*accumulate(self._counts)], share * self._steps)
+        return min((bucket + 1) * BUCKET_S, self._longest_s)
 
     def as_json(self) -> dict[str, Any]:
         """Milliseconds; ``None`` before the first step."""
