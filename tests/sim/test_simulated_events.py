@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import defaultdict
+from pathlib import Path
 from typing import Any
 
 from simulated_fleets import BULK, INTERACTIVE, THRESHOLD, group, plan, scenario, speculative
+from slipstream.sim.events import EventLog
 from slipstream.sim.scenario import GatewaySettings, Scenario
 from slipstream.sim.simulate import simulate
 
@@ -83,3 +86,25 @@ def test_who_waits_is_told_how_many_do() -> None:
     traffic = plan([0.0, 0.01, 0.02], traffic_class=[INTERACTIVE, BULK, INTERACTIVE], output_tokens=20)
     waiting = events(scenario([group("std", slots=1)], traffic), "queue")
     assert [(event["request"], event["waiting"]) for event in waiting] == [(1, 1), (2, 2)]
+
+
+def test_the_reference_names_every_event_and_its_keys_in_their_order() -> None:
+    page = Path(__file__).parents[2] / "docs/reference/simulate-events.md"
+    rows = (
+        re.findall(r"`(\w+)`", line.rpartition(" | ")[0]) for line in page.read_text().splitlines() if "| `" in line
+    )
+    listed = {event: ["at_s", "event", *keys] for event, *keys in rows}
+    told: dict[str, list[str]] = {}
+    log = EventLog(lambda line: told.update({(event := json.loads(line))["event"]: list(event)}))
+    log.arrive(0.0, 0, "code", "interactive", 1, 1)
+    log.place(0.0, 0, "n", "probe", 1, 1)
+    log.queue(0.0, 0, 1)
+    log.first_token(0.0, 0, "n")
+    log.preempt(0.0, 0, "n")
+    log.finish(0.0, 0, "n", 1, 0, 0)
+    log.full(0.0, 0, "n")
+    log.refuse(0.0, 0)
+    log.expire(0.0, 0)
+    log.saturated(0.0, "n", 1, saturated=True)
+    log.capacity(0.0, "g", 1)
+    assert told == listed
