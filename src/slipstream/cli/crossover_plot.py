@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Sequence
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from slipstream.cli.crossover_answer import curve_name
-from slipstream.costmodel.errors import ImpossibleInput
+from slipstream.cli.picture import check_picture, save_picture
 from slipstream.costmodel.rows import Curve
 
 __all__ = ["draw"]
-
-FORMATS = (".png", ".svg")
 
 
 def draw(answer: dict[str, Any], curves: Sequence[Curve], file: Path) -> None:
@@ -23,10 +20,7 @@ def draw(answer: dict[str, Any], curves: Sequence[Curve], file: Path) -> None:
     Raises `ImpossibleInput` for another ending than .png and .svg, for a file that can not be written, and where
     matplotlib is not installed.
     """
-    if file.suffix.lower() not in FORMATS:
-        raise ImpossibleInput(f"a plot is written as {' or '.join(FORMATS)}, not as {file.name!r}")
-    if find_spec("matplotlib") is None:
-        raise ImpossibleInput("--plot needs matplotlib: pip install 'slipstream[plot]'")
+    check_picture(file)
     # Takes half a second to load, so that only a plot loads it; a figure of its own needs no display.
     from matplotlib.figure import Figure
     from matplotlib.ticker import ScalarFormatter
@@ -55,7 +49,4 @@ def draw(answer: dict[str, Any], curves: Sequence[Curve], file: Path) -> None:
     axes.set_title(answer["title"], loc="left", fontsize=11)
     axes.grid(visible=True, alpha=0.25)
     axes.legend(frameon=False, fontsize=9)
-    try:
-        figure.savefig(file, dpi=150)
-    except OSError as error:
-        raise ImpossibleInput(f"the plot can not be written to {file}: {error.strerror}") from None
+    save_picture(figure, file)

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
-from rich.console import Console
+from rich.console import Console, RenderableType
 
-from slipstream.cli.simulate_question import changes_of, grid_of, narrowed, seeds_of
+from slipstream.cli.crossover_question import given_names
+from slipstream.cli.picture import check_picture
+from slipstream.cli.simulate_question import Question, baseline_of, changes_of, grid_of, seeds_of
 from slipstream.core.errors import ConfigError
 from slipstream.costmodel.errors import ImpossibleInput
 
 __all__ = ["simulate"]
 
+FAILED = 1
 BAD_INPUT = 2
 INTERRUPTED = 130
 
@@ -25,7 +28,7 @@ def simulate(
     scenario: Annotated[Path, typer.Argument(help="Fleet, traffic, targets and policies, as in examples/.")],
     policy: Annotated[
         list[str] | None,
-        typer.Option(help="Simulate this policy of the scenario, or the bound; several by repeating; all left out."),
+        typer.Option(help="A policy of the scenario, or bound; several by repeating, all when left out."),
     ] = None,
     seed: Annotated[
         str | None, typer.Option(help="Seeds instead of those of the scenario, several with commas.")
@@ -43,6 +46,22 @@ def simulate(
         list[str] | None,
         typer.Option(help="Every combination of changes: rate=40,60,80,ceiling=8..16:4 (first..last:step)."),
     ] = None,
+    compare: Annotated[
+        bool, typer.Option("--compare", help="Also what each policy has more than the first one, seed by seed.")
+    ] = False,
+    baseline: Annotated[str | None, typer.Option(help="Instead: more than this policy.")] = None,
+    replay: Annotated[
+        list[Path] | None,
+        typer.Option(help="Recorded traffic, decisions.jsonl, in place of the scenario's; several by repeating."),
+    ] = None,
+    plot: Annotated[
+        Path | None,
+        typer.Option(help="Draw goodput over load, or what is swept, and latency into this .png or .svg file."),
+    ] = None,
+    events: Annotated[
+        Path | None,
+        typer.Option(help="Write what happens as JSON lines; of several runs each into NAME-POLICY-SEED."),
+    ] = None,
     jobs: Annotated[
         int | None, typer.Option(min=1, help="Processes to run on; as many as there are cores when left out.")
     ] = None,
@@ -53,41 +72,83 @@ def simulate(
 ) -> None:
     """Simulate a fleet under several policies, and say what each is worth."""
     with _one_sentence():
-        from slipstream.cli.simulate_answer import answer_of
-        from slipstream.cli.simulate_report import missing_sentence, simulate_report
-        from slipstream.cli.simulate_runs import jobs_for, made
-        from slipstream.scenarios import read_scenario
-        from slipstream.sim.sweep import Point, points_of
+        question = Question(
+            scenario,
+            tuple(policy or ()),
+            seeds_of(seed, seeds),
+            changes_of(settings or (), window),
+            grid_of(sweep or ()),
+        )
+        if replay:
+            idle = given_names(sweep=sweep, compare=compare, baseline=baseline, plot=plot, events=events)
+            if idle or verbose:
+                raise ImpossibleInput(f"{(idle or ['--verbose'])[0]} means nothing with --replay")
+            _replay(question, replay, jobs, as_json=as_json)
+            return
+        _simulate(question, baseline, plot, events, jobs, compare=compare, verbose=verbose, as_json=as_json)
 
-        grid = grid_of(sweep or ())
-        changes = changes_of(settings or ())
-        if window is not None:
-            changes["window_s"] = window
-        for name in grid:
-            if name in changes:
-                raise ImpossibleInput(f"--sweep varies {name}, which is set to one value as well")
-        wanted = seeds_of(seed, seeds)
-        points = [
-            Point(values, narrowed(read_scenario(scenario, changes={**changes, **values}), policy or (), wanted))
-            for values in points_of(grid)
-        ]
-        processes = jobs or jobs_for(points)
-        runs = made(points, processes)
-        answer = answer_of(points, runs, processes)
+
+def _simulate(
+    question: Question,
+    baseline: str | None,
+    plot: Path | None,
+    events: Path | None,
+    jobs: int | None,
+    *,
+    compare: bool,
+    verbose: bool,
+    as_json: bool,
+) -> None:
+    from slipstream.cli.simulate_answer import answer_of
+    from slipstream.cli.simulate_events import event_files
+    from slipstream.cli.simulate_report import missing_sentence, scenario_title, simulate_report
+    from slipstream.cli.simulate_runs import jobs_for, made
+    from slipstream.sim.sweep import collect
+
+    if plot is not None:
+        check_picture(plot)
+    points = question.points()
+    wanted = len(points)
+    compared = baseline_of(points[0].scenario, baseline) if compare or baseline is not None else None
+    if events is not None and question.grid:
+        raise ImpossibleInput("--events is for single runs: give one value with --set instead of several with --sweep")
+    files = event_files(events, points[0].scenario)
+    if plot is not None and not question.grid:
+        points += question.loads()
+    processes = jobs or jobs_for(points)
+    runs = made(points, processes, files)
+    results = collect(points, runs.trials)
+    answer = answer_of(results[:wanted], points, runs, processes, compared)
+    if plot is not None:
+        from slipstream.cli.simulate_plot import draw
+
+        draw(scenario_title(answer["scenario"]), results, results[wanted - 1], plot)
+    _show(answer, lambda told: simulate_report(told, verbose=verbose), as_json=as_json)
+    if runs.missing:
+        sentence = missing_sentence(answer["missing"], len(runs.missing) + len(runs.trials))
+        typer.echo(f"slipstream simulate: {sentence}", err=True)
+        raise typer.Exit(INTERRUPTED)
+
+
+def _replay(question: Question, files: Sequence[Path], jobs: int | None, *, as_json: bool) -> None:
+    from slipstream.cli.simulate_replay import replay_report, replayed
+
+    _show(replayed(question.points()[0].scenario, files, jobs), replay_report, as_json=as_json)
+
+
+def _show(answer: Mapping[str, Any], report: Callable[[Mapping[str, Any]], RenderableType], *, as_json: bool) -> None:
     if as_json:
         print(json.dumps(answer, indent=2))
     else:
-        Console().print(simulate_report(answer, verbose=verbose))
-    if runs.missing:
-        total = len(runs.missing) + len(runs.trials)
-        typer.echo(f"slipstream simulate: {missing_sentence(answer['missing'], total)}", err=True)
-        raise typer.Exit(INTERRUPTED)
+        Console().print(report(answer))
 
 
 @contextmanager
 def _one_sentence() -> Iterator[None]:
     """What can not be simulated is one sentence for each problem, and exit status 2."""
+    from slipstream.sim.recorded import NothingToReplay
     from slipstream.sim.sweep import TrialFailed
+    from slipstream.telemetry.recording import RecordingUnreadable
 
     try:
         yield
@@ -95,6 +156,12 @@ def _one_sentence() -> Iterator[None]:
         for problem in error.problems:
             typer.echo(str(problem), err=True)
         raise typer.Exit(BAD_INPUT) from None
-    except (ImpossibleInput, TrialFailed) as error:
+    except (ImpossibleInput, RecordingUnreadable, NothingToReplay) as error:
         typer.echo(f"slipstream simulate: {error}", err=True)
         raise typer.Exit(BAD_INPUT) from None
+    except TrialFailed as error:
+        typer.echo(f"slipstream simulate: {error}", err=True)
+        raise typer.Exit(FAILED) from None
+    except KeyboardInterrupt:
+        typer.echo("slipstream simulate: interrupted before anything was finished", err=True)
+        raise typer.Exit(INTERRUPTED) from None

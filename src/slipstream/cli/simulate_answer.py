@@ -5,34 +5,49 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from slipstream.cli.simulate_comparison import comparison_of
 from slipstream.cli.simulate_runs import Runs
 from slipstream.sim.report import document
 from slipstream.sim.scenario import Scenario
-from slipstream.sim.sweep import Point, collect
+from slipstream.sim.sweep import Point, PointResult
 
-__all__ = ["answer_of", "told_scenario"]
+__all__ = ["answer_of", "told_run", "told_scenario"]
 
 
-def answer_of(points: Sequence[Point], runs: Runs, jobs: int) -> dict[str, Any]:
-    """The document. ``missing`` lists the runs that an interrupt left undone."""
-    results = collect(points, runs.trials)
+def answer_of(
+    results: Sequence[PointResult], points: Sequence[Point], runs: Runs, jobs: int, baseline: str | None
+) -> dict[str, Any]:
+    """The document about ``results``, the first of all ``points``; ``missing`` lists what an interrupt left undone of
+    the runs. With a ``baseline`` every point has its comparison.
+    """
     answer = document(results, runs.wall_s)
-    simulated_s = sum(
-        points[trial.point].scenario.warm_up_s + points[trial.point].scenario.window_s
-        for trial in runs.trials
-        if trial.measures is not None
-    )
-    answer["run"] |= {
-        "simulated_s": simulated_s,
-        "times_real_time": simulated_s / runs.wall_s if runs.wall_s > 0.0 else None,
-        "jobs": jobs,
-    }
+    if baseline is not None:
+        for told, result in zip(answer.get("points", [answer]), results, strict=True):
+            told["comparison"] = comparison_of(result, baseline)
+    missing = [
+        {"values": dict(points[one.point].values), "policy": one.policy, "seed": one.seed} for one in runs.missing
+    ]
     return {
         "scenario": told_scenario(points[0].scenario),
         **answer,
-        "missing": [
-            {"values": dict(points[one.point].values), "policy": one.policy, "seed": one.seed} for one in runs.missing
-        ],
+        "run": told_run(points, runs, jobs),
+        "missing": missing,
+    }
+
+
+def told_run(points: Sequence[Point], runs: Runs, jobs: int) -> dict[str, Any]:
+    """What all runs took. The bound is not simulated, so that it adds to the time alone."""
+    simulated = [trial for trial in runs.trials if trial.measures is not None]
+    requests = sum(trial.requests for trial in simulated)
+    scenarios = [points[trial.point].scenario for trial in simulated]
+    simulated_s = sum(scenario.warm_up_s + scenario.window_s for scenario in scenarios)
+    return {
+        "requests": requests,
+        "wall_s": runs.wall_s,
+        "requests_per_s": requests / runs.wall_s if runs.wall_s > 0.0 else None,
+        "simulated_s": simulated_s,
+        "times_real_time": simulated_s / runs.wall_s if runs.wall_s > 0.0 else None,
+        "jobs": jobs,
     }
 
 

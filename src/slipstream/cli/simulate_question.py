@@ -2,25 +2,60 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import replace
 from math import floor, isfinite
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
 
 from slipstream.cli.option_values import whole_numbers
 from slipstream.costmodel.errors import ImpossibleInput
 
 if TYPE_CHECKING:  # numbers are loaded by who simulates, not by who asks for help
     from slipstream.sim.scenario import Scenario
+    from slipstream.sim.sweep import Point
 
-__all__ = ["changes_of", "grid_of", "narrowed", "seeds_of"]
+__all__ = ["Question", "baseline_of", "changes_of", "grid_of", "narrowed", "seeds_of"]
 
 MOST_VALUES = 1000
 MOST_SEED = 2**63 - 1
 
 
-def changes_of(options: Sequence[str]) -> dict[str, float]:
-    """``name=value`` each. Raises `ImpossibleInput` for what is not of that form, and for a name given twice."""
+class Question(NamedTuple):
+    """A scenario's file, and what is asked of it. ``policies``: none = all of it; ``seeds`` ``None`` = those of it."""
+
+    file: Path
+    policies: tuple[str, ...]
+    seeds: tuple[int, ...] | None
+    changes: Mapping[str, float]
+    grid: Mapping[str, Sequence[float]]
+
+    def points(self) -> list[Point]:
+        """Every point of the grid, without one the scenario itself. Raises ConfigError, and `ImpossibleInput`."""
+        from slipstream.sim.sweep import points_of
+
+        for name in self.grid:
+            if name in self.changes:
+                raise ImpossibleInput(f"--sweep varies {name}, which is set to one value as well")
+        return [self._point(values, {**self.changes, **values}, self.seeds) for values in points_of(self.grid)]
+
+    def loads(self) -> list[Point]:
+        """The scenario at some other loads, each with its first seed alone: for a picture that does."""
+        from slipstream.cli.simulate_plot import LOADS
+
+        base = self.changes.get("load", 1.0)
+        first = self._point({}, self.changes, self.seeds).scenario.seeds[:1]
+        return [self._point({"load": base * load}, {**self.changes, "load": base * load}, first) for load in LOADS]
+
+    def _point(self, values: Mapping[str, float], changes: Mapping[str, float], seeds: tuple[int, ...] | None) -> Point:
+        from slipstream.scenarios import read_scenario
+        from slipstream.sim.sweep import Point
+
+        return Point(values, narrowed(read_scenario(self.file, changes=changes), self.policies, seeds))
+
+
+def changes_of(options: Sequence[str], window_s: float | None) -> dict[str, float]:
+    """``name=value`` each, and the window. Raises `ImpossibleInput` for another form, and for a name given twice."""
     changes: dict[str, float] = {}
     for option in options:
         for pair in option.split(","):
@@ -29,6 +64,9 @@ def changes_of(options: Sequence[str]) -> dict[str, float]:
                 raise ImpossibleInput(f"--set is name=value, as in rate=80, not {pair!r}")
             _once("--set", name.strip(), changes)
             changes[name.strip()] = _number("--set", value)
+    if window_s is not None:
+        _once("--set", "window_s", changes)
+        changes["window_s"] = window_s
     return changes
 
 
@@ -73,6 +111,21 @@ def narrowed(scenario: Scenario, policies: Sequence[str], seeds: tuple[int, ...]
             raise ImpossibleInput(f"the scenario has no policy {name!r}; it has {', '.join(known)}")
     kept = tuple(policy for name, policy in known.items() if name in policies)
     return replace(scenario, policies=kept or scenario.policies, seeds=seeds or scenario.seeds)
+
+
+def baseline_of(scenario: Scenario, name: str | None) -> str:
+    """The policy that the others are compared with: the one named, or the first.
+
+    Raises `ImpossibleInput` for one that is not simulated, and where there is no other.
+    """
+    from slipstream.sim.scenario import PolicyKind
+
+    simulated = [policy.name for policy in scenario.policies if policy.kind is not PolicyKind.BOUND]
+    if len(simulated) < 2:
+        raise ImpossibleInput("--compare takes at least two policies that are simulated")
+    if name is not None and name not in simulated:
+        raise ImpossibleInput(f"--baseline is one of the policies simulated, {', '.join(simulated)}, not {name!r}")
+    return name or simulated[0]
 
 
 def _once(option: str, name: str, found: Container[str]) -> None:

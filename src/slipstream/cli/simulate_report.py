@@ -3,31 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from math import isclose
 from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.markup import escape
 from rich.text import Text
 
+from slipstream.cli.simulate_comparison import comparison_table
+from slipstream.cli.simulate_figures import figure, per_cent, percentile, plain
 from slipstream.cli.tables import Column, FittingTable, number, share
 
-__all__ = ["figure", "missing_sentence", "per_cent", "run_sentence", "simulate_report"]
+__all__ = ["missing_sentence", "point_name", "run_sentence", "scenario_title", "simulate_report"]
 
-LATENCIES = (("TTFT", "ttft_ms"), ("TPOT", "tpot_ms"), ("E2E", "e2e_ms"))
+_LATENCIES = (("TTFT", "ttft_ms"), ("TPOT", "tpot_ms"), ("E2E", "e2e_ms"))
+_SHORT = (("ttft_ms", "p95"), ("tpot_ms", "mean"), ("e2e_ms", "p95"))
 _SEEDS = "±: half of the 95 % interval of the mean over seeds"
-_ONE_SEED = "one seed, so that nothing is known of how far to trust the figures: --seeds 5 has intervals"
+_ONE_SEED = "one seed tells not how far to trust the figures; --seeds 5 would"
 
 
 def simulate_report(answer: Mapping[str, Any], *, verbose: bool = False) -> RenderableType:
     """Every policy; of a sweep an overview, and with ``verbose`` every point in full."""
-    parts: list[RenderableType] = [Text(_title(answer["scenario"]), "bold"), Text("")]
+    parts: list[RenderableType] = [Text(scenario_title(answer["scenario"]), "bold"), Text("")]
     if "points" in answer:
         parts += [_sweep_table(answer["points"]), Text("")]
-        for point in answer["points"] if verbose else ():
-            parts += [Text(point_name(point["values"]), "bold"), Text(""), *_policy_tables(point["policies"], True)]
+        for point in answer["points"]:
+            tables = [*(_policy_tables(point["policies"], True) if verbose else ()), *_comparison(point)]
+            parts += [Text(point_name(point["values"]), "bold"), Text(""), *tables] if tables else []
     else:
-        parts += _policy_tables(answer["policies"], verbose)
+        parts += [*_policy_tables(answer["policies"], verbose), *_comparison(answer)]
     parts += [Text(_SEEDS if len(answer["scenario"]["seeds"]) > 1 else _ONE_SEED, "dim")]
     return Group(*parts, Text(run_sentence(answer["run"])))
 
@@ -56,12 +59,18 @@ def missing_sentence(missing: Sequence[Mapping[str, Any]], runs: int) -> str:
     return f"interrupted when {runs - len(missing)} of {runs} runs were finished; missing: {'; '.join(named)}{rest}"
 
 
-def _title(scenario: Mapping[str, Any]) -> str:
+def scenario_title(scenario: Mapping[str, Any]) -> str:
+    """How large it is, in a line."""
     nodes, gpus, seeds = scenario["nodes"], scenario["gpus"], len(scenario["seeds"])
     return (
         f"{scenario['name']}: {nodes} node{'s' * (nodes != 1)}, {gpus} GPU{'s' * (gpus != 1)}, "
         f"{scenario['window_s']:g} s, {seeds} seed{'s' * (seeds != 1)}"
     )
+
+
+def _comparison(point: Mapping[str, Any]) -> Iterator[RenderableType]:
+    if point.get("comparison") and point["comparison"]["differences"]:
+        yield from (comparison_table(point["policies"], point["comparison"]), Text(""))
 
 
 def _policy_tables(policies: Sequence[Mapping[str, Any]], verbose: bool) -> Iterator[RenderableType]:
@@ -109,8 +118,8 @@ def _latency_table(policies: Sequence[Mapping[str, Any]]) -> FittingTable:
         Column("p99", 1, right=True),
     )
     for policy in policies:
-        for place, (name, key) in enumerate(LATENCIES):
-            cells = (_of(policy[key], percentile) for percentile in ("mean", "p50", "p95", "p99"))
+        for place, (name, key) in enumerate(_LATENCIES):
+            cells = (percentile(policy[key], name) for name in ("mean", "p50", "p95", "p99"))
             table.add_row("" if place else escape(policy["name"]), name, *cells)
     return table
 
@@ -143,7 +152,7 @@ def _waiting_table(policies: Sequence[Mapping[str, Any]]) -> FittingTable:
         table.add_row(
             escape(policy["name"]),
             *(figure(policy[key], policy[f"{key}_interval"]) for key in ("running_mean", "running_p95")),
-            *(_of(policy[key], "p95") for key in ("queued_ms", "engine_wait_ms")),
+            *(percentile(policy[key], "p95") for key in ("queued_ms", "engine_wait_ms")),
         )
     return table
 
@@ -181,16 +190,14 @@ def _kind_table(policies: Sequence[Mapping[str, Any]]) -> FittingTable:
         Column("E2E p95", 5, right=True),
     )
     for policy in policies:
-        for place, (name, kind) in enumerate([*policy["classes"].items(), *policy["categories"].items()]):
+        for place, (kind_name, kind) in enumerate([*policy["classes"].items(), *policy["categories"].items()]):
             table.add_row(
                 "" if place else escape(policy["name"]),
-                escape(name),
+                escape(kind_name),
                 number(kind["offered"]),
                 figure(kind["goodput"], kind["goodput_interval"]),
                 share(kind["attainment"]),
-                number(kind["ttft_ms"]["p95"], _digits(kind["ttft_ms"]["p95"])),
-                number(kind["tpot_ms"]["mean"], _digits(kind["tpot_ms"]["mean"])),
-                number(kind["e2e_ms"]["p95"], _digits(kind["e2e_ms"]["p95"])),
+                *(plain(kind[key][name]) for key, name in _SHORT),
             )
     return table
 
@@ -240,45 +247,10 @@ def _sweep_table(points: Sequence[Mapping[str, Any]]) -> FittingTable:
                 escape(policy["name"]),
                 figure(policy["goodput"], policy["goodput_interval"]),
                 share(policy["attainment"]),
-                *(
-                    number(policy[key][percentile], _digits(policy[key][percentile]))
-                    for key, percentile in (("ttft_ms", "p95"), ("tpot_ms", "mean"), ("e2e_ms", "p95"))
-                ),
+                *(plain(policy[key][name]) for key, name in _SHORT),
                 number(policy.get("tokens_tps")),
             )
     return table
-
-
-def figure(mean: float | None, interval: Sequence[float] | None) -> str:
-    """A figure with half of its interval, to as many digits as tell something; a dash when it is unknown."""
-    if mean is None or interval is None:
-        return number(mean, _digits(mean))
-    half = _half(interval)
-    if max(abs(mean), half) >= 1e4:
-        return f"{mean / 1e3:.1f}k ±{half / 1e3:.1f}k"
-    return f"{mean:.{_digits(mean)}f} ±{half:.{_digits(mean)}f}"
-
-
-def per_cent(mean: float | None, interval: Sequence[float] | None) -> str:
-    """A share as `figure` has it."""
-    if mean is None:
-        return "–"
-    return f"{mean:.1%}" if interval is None else f"{mean:.1%} ±{100.0 * _half(interval):.1f}"
-
-
-def _half(interval: Sequence[float]) -> float:
-    low, high = interval
-    return 0.0 if isclose(low, high) else (high - low) / 2.0
-
-
-def _digits(value: float | None) -> int:
-    if value is None or abs(value) >= 100.0:
-        return 0
-    return 1 if abs(value) >= 10.0 else 2
-
-
-def _of(distribution: Mapping[str, Any], percentile: str) -> str:
-    return figure(distribution[percentile], distribution["intervals"][percentile])
 
 
 def _reasons(reasons: Mapping[str, float]) -> str:

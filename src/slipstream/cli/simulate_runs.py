@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from time import perf_counter
 from typing import NamedTuple
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
 
+from slipstream.sim.scenario import Policy
 from slipstream.sim.sweep import Point, Trial, run_trials
 from slipstream.sim.sweep import Progress as Share
 
@@ -37,12 +39,14 @@ class Runs(NamedTuple):
     wall_s: float
 
 
-def made(points: Sequence[Point], jobs: int) -> Runs:
-    """All runs, or those that were finished when Ctrl-C was pressed. Raises `TrialFailed`."""
+def made(points: Sequence[Point], jobs: int, events: Callable[[int, Policy, int], Path | None]) -> Runs:
+    """All runs, or those that were finished when Ctrl-C was pressed. Arguments and errors as of `run_trials`."""
     began = perf_counter()
     trials: list[Trial] = []
     with progress_bar() as told, suppress(KeyboardInterrupt):
-        trials.extend(run_trials(points, jobs=jobs, progress=told))  # keeps those that came before an interrupt
+        trials.extend(
+            run_trials(points, jobs=jobs, events=events, progress=told)
+        )  # keeps those that came before an interrupt
     wall_s = perf_counter() - began
     done = {(trial.point, trial.policy, trial.seed) for trial in trials}
     every = (

@@ -85,6 +85,10 @@ class _Task:
     events: Path | None
 
 
+def _no_file(_point: int, _policy: Policy, _seed: int) -> Path | None:
+    return None
+
+
 def points_of(grid: Mapping[str, Sequence[float]]) -> list[dict[str, float]]:
     """Every combination, the last name changing fastest; of no names there is one."""
     return [dict(zip(grid, values, strict=True)) for values in product(*grid.values())]
@@ -125,21 +129,21 @@ def run_trials(
     points: Sequence[Point],
     *,
     jobs: int = 1,
-    events: Callable[[Policy, int], Path] | None = None,
+    events: Callable[[int, Policy, int], Path | None] = _no_file,
     progress: Callable[[Progress], None] | None = None,
     clock: Callable[[], float] = perf_counter,
 ) -> Iterator[Trial]:
     """Every policy and seed of every point, each as it is done; on ``jobs`` processes, with 1 in this one.
 
-    ``events`` names the file that gets what happens under a policy and seed (see `slipstream.sim.events`), at whatever
-    point; OSError where it can not be written. ``progress`` is called some times a second. Who closes the iterator, or
-    is interrupted while it runs, leaves no process behind. Raises `TrialFailed`, which says what of all the runs it
+    ``events`` names the file that gets what happens (see `slipstream.sim.events`) at a point, an index, under a policy
+    and seed; OSError where it can not be written. ``progress`` is called some times a second. Who closes the iterator,
+    or is interrupted while it runs, leaves no process behind. Raises `TrialFailed`, which says what of all the runs it
     was. What goes to other processes must survive pickling.
     """
     if jobs < 1:
         raise ValueError(f"there is at least one job, not {jobs}")
     tasks = [
-        _Task(number, point, points[point].scenario, policy, seed, None if events is None else events(policy, seed))
+        _Task(number, point, points[point].scenario, policy, seed, events(point, policy, seed))
         for number, (point, policy, seed) in enumerate(
             (point, policy, seed)
             for point in range(len(points))
