@@ -64,6 +64,13 @@ def test_what_was_measured_is_a_run(read: Read) -> None:
     assert found.queued.mean is None
 
 
+def test_unstreamed_answers_have_an_end_alone(read: Read) -> None:
+    found = measure(read(Line(ttft_ms=None)).run, {TrafficClass.INTERACTIVE: Target(ttft_s=0.1)}, window=(0.0, 10.0))
+    assert found.requests.ttft.mean is None
+    assert found.requests.e2e.mean == pytest.approx(2.0)
+    assert found.requests.goodput == pytest.approx(0.1)
+
+
 def test_what_an_answer_did_not_tell_is_guessed_and_counted(read: Read) -> None:
     """Outputs by the median of their category or the token limit, prompts by their characters or the median."""
     traffic = read(

@@ -9,12 +9,14 @@ from dataclasses import replace
 import pytest
 
 from slipstream.core.errors import SlipstreamError
+from slipstream.costmodel.profiles import TableCosts
+from slipstream.costmodel.steps import step_rows
 from slipstream.enginemodel.settings import EngineSettings
 from slipstream.sim.bound import BoundResult
 from slipstream.sim.intervals import PolicyResult
 from slipstream.sim.scenario import Policy, PolicyKind, Scenario, Target
 from slipstream.sim.sweep import Point, PointResult, Progress, Trial, TrialFailed, collect, points_of, run_trials, sweep
-from tiny_scenarios import group, plan_of, scenario
+from tiny_scenarios import PROVENANCE, group, plan_of, scenario
 
 STANDARD = Policy("all-standard", PolicyKind.ALL_STANDARD)
 THRESHOLD = Policy("threshold", PolicyKind.THRESHOLD)
@@ -33,6 +35,14 @@ def unrunnable(values: Mapping[str, float]) -> Scenario:
     made = build(values)
     bare = replace(made.groups[0], speculative=None)
     return replace(made, groups=(bare,), policies=(Policy("all-speculative", PolicyKind.ALL_SPECULATIVE),))
+
+
+def unmeasured(values: Mapping[str, float]) -> Scenario:
+    """A table of single sequences, and four slots."""
+    made = build(values)
+    costs = TableCosts(PROVENANCE, {0: ((1.0, 0.01), (1.5, 0.01))})
+    standard = replace(made.groups[0].standard, rows=step_rows(costs))
+    return replace(made, groups=(replace(made.groups[0], standard=standard),), policies=(STANDARD,))
 
 
 def broken(values: Mapping[str, float]) -> Scenario:
@@ -56,8 +66,8 @@ def test_a_grid_is_every_combination() -> None:
 
 
 def test_every_policy_and_seed_of_every_point_is_run() -> None:
-    results = sweep(build, {"nodes": [1.0, 2.0], "rate": [4.0, 30.0]})
-    assert [result.point.values for result in results] == points_of({"nodes": [1.0, 2.0], "rate": [4.0, 30.0]})
+    results = sweep(build, {"rate": [30.0], "nodes": [1.0, 2.0]})
+    assert [result.point.values for result in results] == points_of({"rate": [30.0], "nodes": [1.0, 2.0]})
     for result in results:
         assert [(policy.policy, policy.seeds) for policy in result.policies] == [
             ("threshold", 2),
@@ -70,7 +80,7 @@ def test_every_policy_and_seed_of_every_point_is_run() -> None:
         for policy in result.policies[:2]:
             assert isinstance(policy, PolicyResult)
             assert policy.mean.requests.goodput <= bound.goodput + 1e-6
-    assert goodputs(results)[1][0] < goodputs(results)[3][0]
+    assert goodputs(results)[0][0] < goodputs(results)[1][0]
     curves = results[0].runs["threshold"][0].curves
     assert curves is not None
     assert len(curves.ttft_s) == 201
@@ -79,7 +89,7 @@ def test_every_policy_and_seed_of_every_point_is_run() -> None:
 
 def test_other_processes_find_the_same() -> None:
     told: list[Progress] = []
-    grid = {"rate": [4.0, 30.0]}
+    grid = {"rate": [30.0]}
     apart = sweep(build, grid, jobs=2, progress=told.append)
     assert goodputs(apart) == goodputs(sweep(build, grid))
     assert told[-1].done == 1.0
@@ -90,6 +100,8 @@ def test_other_processes_find_the_same() -> None:
 def test_a_run_that_can_not_be_says_which_it_was() -> None:
     with pytest.raises(TrialFailed, match=r"^rate=4, policy all-speculative, seed 1: .*speculat"):
         sweep(unrunnable, {"rate": [4.0]})
+    with pytest.raises(TrialFailed, match=r"^rate=30, policy all-standard, seed 1: .*batch size"):
+        sweep(unmeasured, {"rate": [30.0]})
 
 
 def test_an_error_that_nobody_expected_says_which_run_it_was_too() -> None:

@@ -11,8 +11,6 @@ from math import inf
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import linprog
-from scipy.sparse import csr_array
 
 from slipstream.enginemodel.acceptance import CLASSES as ACCEPTANCE_CLASSES
 from slipstream.enginemodel.acceptance import RequestAcceptance
@@ -308,6 +306,10 @@ def _items(charges: Sequence[Sequence[Charges]], weights: _Floats, begin: _Index
 
 def _most_good(items: _Items, capacity: _Floats) -> float:
     """The linear program: shares served, so that no stretch of time is asked for more than it has."""
+    # Imported here, since they take longer to load than everything else that is simulated with.
+    from scipy.optimize import linprog
+    from scipy.sparse import csr_array
+
     level = np.floor(np.log(items.charge_s) / np.log(_FINENESS)).astype(np.int64)
     keys, alike = np.unique(np.stack([items.begin, items.end, level]), axis=1, return_inverse=True)
     alike = alike.ravel()
@@ -329,6 +331,5 @@ def _most_good(items: _Items, capacity: _Floats) -> float:
     solved = linprog(
         -np.ones(share.size), A_ub=matrix, b_ub=np.array(limits), bounds=np.stack([np.zeros(share.size), share], axis=1)
     )
-    if not solved.success:
-        raise ArithmeticError(f"the bound's linear program was not solved: {solved.message}")
+    assert solved.success, solved.message  # serving nobody is a solution, and there is no better one than serving all
     return float(-solved.fun)

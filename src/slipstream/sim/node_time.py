@@ -13,7 +13,7 @@ from math import inf, sqrt
 import numpy as np
 from numpy.typing import NDArray
 
-from slipstream.core.errors import SlipstreamError
+from slipstream.costmodel.errors import ImpossibleInput
 from slipstream.enginemodel.settings import Account, EngineSettings
 from slipstream.enginemodel.step_times import KNOTS, StepRows, at
 from slipstream.sim.scenario import Equipment
@@ -111,7 +111,7 @@ def arm_of(equipment: Equipment, drafts: Iterable[int], shortest: int, longest: 
     for k in sorted({0, *drafts}) if speculation is not None else (0,):
         try:
             table = [_steps_of(rows, settings, size, k, shortest, chunks, reach) for size in sizes]
-        except SlipstreamError:
+        except ImpossibleInput:
             if k == 0:
                 raise
             continue

@@ -17,6 +17,7 @@ from time import perf_counter
 from typing import Final
 
 from slipstream.core.errors import SlipstreamError
+from slipstream.costmodel.errors import ImpossibleInput
 from slipstream.sim.bound import Bound, BoundResult, bound, summarise_bounds
 from slipstream.sim.intervals import PolicyResult, summarise
 from slipstream.sim.measures import LatencyCurves, Measures, latency_curves, measure
@@ -217,7 +218,7 @@ def _run(task: _Task, report: Callable[[int, float], None]) -> Trial | str:
                 events=None if file is None else file.write,
                 progress=lambda share: report(task.number, share),
             )
-    except SlipstreamError as error:
+    except (SlipstreamError, ImpossibleInput) as error:
         return str(error)
     window = (scenario.warm_up_s, scenario.warm_up_s + scenario.window_s)
     measures = measure(run, scenario.targets, window=window)
