@@ -33,7 +33,7 @@ def emulate(
     queue_status: Annotated[int, typer.Option(help="Status of a refusal: 429 or 503.")] = 503,
     speculator: Annotated[
         str,
-        typer.Option(help="What drafts: none, ngram or draft; with --target none, or what crossover takes."),
+        typer.Option(help="What drafts: none, ngram or draft; with --target none or what crossover takes."),
     ] = "none",
     k: Annotated[int, typer.Option("--k", min=1, max=64, help="Tokens it drafts a verify step.")] = 4,
     alpha: Annotated[
@@ -70,10 +70,10 @@ def emulate(
         typer.Option(min=1, help="Tokens its KV cache holds; no limit with --profile, computed with --target."),
     ] = None,
     ttft_ms: Annotated[
-        float | None, typer.Option(help="Time from a free slot to the first token; 50, or what a pace says.")
+        float | None, typer.Option(help="Time from a free slot to the first token; 50 when left out.")
     ] = None,
     step_ms: Annotated[
-        float | None, typer.Option(help="Time of a decode step, 1 token and the accepted ones; 20, or as paced.")
+        float | None, typer.Option(help="Time of a decode step: 1 token and the accepted ones; 20 when left out.")
     ] = None,
     output_tokens: Annotated[int, typer.Option(min=1, help="Length at which an answer ends by itself.")] = 128,
     metrics: Annotated[bool, typer.Option(help="Whether it serves metrics.")] = True,
