@@ -1,0 +1,102 @@
+"""How many requests run while a load does: what engine or gateway admit, as they say themselves."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import TypeAlias
+
+import msgspec
+
+from slipstream.core.errors import EngineGarbage, EngineUnreachable
+from slipstream.core.node import NodeReport
+from slipstream.engines.detect import PROBE_PATHS, detect
+from slipstream.engines.scrape import Scraper
+
+__all__ = ["RunningSource", "admin_source", "engine_source", "watched"]
+
+EVERY_S = 0.25
+TIMEOUT_S = 2.0
+
+RunningSource: TypeAlias = Callable[[], Awaitable[int | None]]
+"""Sequences that run now; ``None`` when that can not be told now."""
+
+
+async def engine_source(root_url: str, api_key: str | None) -> RunningSource | None:
+    """From the metrics of the engine at an address; ``None`` when none is known by its pages, or it tells no load."""
+    scraper = Scraper(root_url, api_key)
+    pages: dict[str, bytes] = {}
+    for path in PROBE_PATHS:
+        page = await _page(scraper, path)
+        if page is not None:
+            pages[path] = page
+    engine = detect(pages)
+    for load in engine.load if engine is not None else ():
+
+        async def running(path: str = load.path, read: Callable[[bytes], NodeReport] = load.read) -> int | None:
+            page = await _page(scraper, path)
+            try:
+                return None if page is None else read(page).running
+            except EngineGarbage:
+                return None
+
+        if await running() is not None:
+            return running
+    scraper.close()
+    return None
+
+
+class _Node(msgspec.Struct):
+    occupancy: int
+
+
+class _Fleet(msgspec.Struct):
+    nodes: list[_Node]
+
+
+async def admin_source(admin_url: str, token: str | None) -> RunningSource | None:
+    """From a gateway's admin API: occupancy, summed over its nodes; ``None`` when none answers there."""
+    scraper = Scraper(admin_url, token)
+
+    async def running() -> int | None:
+        page = await _page(scraper, "/fleet")
+        try:
+            return (
+                None if page is None else sum(node.occupancy for node in msgspec.json.decode(page, type=_Fleet).nodes)
+            )
+        except (msgspec.MsgspecError, UnicodeDecodeError):
+            return None
+
+    if await running() is not None:
+        return running
+    scraper.close()
+    return None
+
+
+@asynccontextmanager
+async def watched(source: RunningSource | None) -> AsyncIterator[list[int]]:
+    """What the source says, four times a second while the block lasts; nothing without one."""
+    seen: list[int] = []
+
+    async def watch(ask: RunningSource) -> None:
+        while True:
+            running = await ask()
+            if running is not None:
+                seen.append(running)
+            await asyncio.sleep(EVERY_S)
+
+    watching = None if source is None else asyncio.create_task(watch(source), name="running requests")
+    try:
+        yield seen
+    finally:
+        if watching is not None:
+            watching.cancel()
+            await asyncio.wait([watching])
+
+
+async def _page(scraper: Scraper, path: str) -> bytes | None:
+    try:
+        return await scraper.fetch(path, TIMEOUT_S)
+    except (EngineUnreachable, EngineGarbage):
+        return None
