@@ -100,7 +100,5 @@ class Counters:
         self.verify_steps += 1
         self.drafted += drafted
         self.accepted += accepted
-        if len(self.per_position) < drafted:
-            self.per_position += [0] * (drafted - len(self.per_position))
         for position in range(accepted):
             self.per_position[position] += 1
