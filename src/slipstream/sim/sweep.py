@@ -167,10 +167,9 @@ def _run_in_processes(points: Sequence[Point], tasks: Sequence[_Task], jobs: int
         shares = Path(directory) / "shares"
         shares.write_bytes(bytes(_SHARE.size * len(tasks)))
         executor = ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"), _leave_interrupts_to_the_parent)
+        running: dict[Future[Trial | str], _Task] = {}
         try:
-            running: dict[Future[Trial | str], _Task] = {
-                executor.submit(_run_apart, task, shares): task for task in tasks
-            }
+            running.update((executor.submit(_run_apart, task, shares), task) for task in tasks)
             while running:
                 done, _ = wait(running, timeout=_LOOK_S, return_when=FIRST_COMPLETED)
                 for future in done:
@@ -182,7 +181,7 @@ def _run_in_processes(points: Sequence[Point], tasks: Sequence[_Task], jobs: int
                     yield _told(points, task, future.result())
                 watch.look([share for (share,) in _SHARE.iter_unpack(shares.read_bytes())])
         finally:
-            executor.shutdown(wait=False, cancel_futures=True)
+            executor.shutdown(wait=not running, cancel_futures=True)
             for process in set(multiprocessing.active_children()) - before:
                 process.terminate()
                 process.join()
