@@ -43,11 +43,11 @@ print(time.process_time() - began, resource.getrusage(resource.RUSAGE_SELF).ru_m
 
 
 def scenario_of(requests: int) -> Scenario:
-    """The example, for so many requests."""
+    """The example, for so many requests, and at least its warm-up."""
     scenario = read_scenario(EXAMPLE)
     known = scenario.plan_of(1)
     rate = len(known) / known.duration_s
-    return read_scenario(EXAMPLE, changes={"window_s": requests / rate - scenario.warm_up_s})
+    return read_scenario(EXAMPLE, changes={"window_s": max(requests / rate - scenario.warm_up_s, 1.0)})
 
 
 def measured(policy_name: str, requests: int) -> None:

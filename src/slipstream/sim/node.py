@@ -122,7 +122,8 @@ class Node:
                     notes.append((now, index, place, FINISHED, sequence))
             ends_at = engine.begin_step(now)
             if ends_at < inf:
-                sizes[engine.running] += 1
+                running = engine.running
+                sizes[running] = sizes[running] + 1  # cheaper than +=, which is a generic addition
             now = ends_at
         self.ends_at = now
 

@@ -77,7 +77,7 @@ def alpha_of(tau: float, k: float) -> PerTokenAcceptance:
     # the survivals for their geometric mean, which is a little too high: Newton then comes down on the root without
     # overshooting.
     low, high = 1.0 - 1.0 / tau, 1.0
-    alpha = min(1.0, ((tau - 1.0) / k) ** (2.0 / (k + 1.0)))
+    alpha: float = min(1.0, ((tau - 1.0) / k) ** (2.0 / (k + 1.0)))  # a power of floats may be complex, to types
     if alpha <= low or alpha >= high:
         alpha = 0.5 * (low + high)
     n = k + 1.0
