@@ -17,9 +17,13 @@ FORMATS = (".png", ".svg")
 
 
 def check_picture(file: Path) -> None:
-    """Raises `ImpossibleInput` for another ending than .png and .svg, and where matplotlib is not installed."""
+    """Raises `ImpossibleInput` for another ending than .png and .svg, for a folder that there is not, and where
+    matplotlib is not installed.
+    """
     if file.suffix.lower() not in FORMATS:
         raise ImpossibleInput(f"a plot is written as {' or '.join(FORMATS)}, not as {file.name!r}")
+    if not file.parent.is_dir():
+        raise ImpossibleInput(f"the plot can not be written to {file}: No such file or directory")
     if find_spec("matplotlib") is None:
         raise ImpossibleInput("--plot needs matplotlib: pip install 'slipstream[plot]'")
 

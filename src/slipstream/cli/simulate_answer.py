@@ -56,6 +56,7 @@ def told_scenario(scenario: Scenario) -> dict[str, Any]:
     sizes = [(group, max([group.count, *(count for _, count in group.capacity_changes)])) for group in scenario.groups]
     return {
         "name": scenario.name,
+        "about": scenario.about,
         "nodes": sum(size for _, size in sizes),
         "gpus": sum(size * group.gpus for group, size in sizes),
         "seeds": list(scenario.seeds),

@@ -68,9 +68,8 @@ def _difference(name: str, pairs: Sequence[tuple[Measures, Measures]]) -> dict[s
 
 def comparison_table(policies: Sequence[Mapping[str, Any]], comparison: Mapping[str, Any]) -> FittingTable:
     """A block a figure, a row a policy; those that no policy has are left out."""
-    baseline = comparison["baseline"]
     table = FittingTable(
-        f"Difference to {escape(baseline)}, seed by seed; latency in ms",
+        "",
         Column("", 0),
         Column("policy", 0, gives=True),
         Column("is", 2, right=True),

@@ -86,7 +86,7 @@ def _draw_goodput(axes: Axes, results: Sequence[PointResult], colours: Mapping[s
         )
         for spot in spots:
             if spot.interval is not None:
-                axes.vlines(spot.at, *spot.interval, color=line.get_color(), linewidth=1)
+                axes.vlines(spot.at, *spot.interval, color=line.get_color(), linewidth=1, alpha=0.6)
     if of_load:
         ends = [spot.at for spots in lines.values() for spot in spots]
         if ends:
@@ -124,13 +124,17 @@ def _spot(at: float, policy: PolicyResult | BoundResult) -> _Spot:
 
 
 def _draw_distribution(axes: Axes, measure: str, label: str, result: PointResult, colours: Mapping[str, str]) -> None:
+    from matplotlib.ticker import LogLocator, NullFormatter
+
     for name, trials in result.runs.items():
         quantiles = _quantiles(measure, trials)
         if quantiles:
             shares = [place / (len(quantiles) - 1) for place in range(len(quantiles))]
             axes.plot([1000.0 * value for value in quantiles], shares, color=colours[name], linewidth=1.6)
     axes.set_xscale("log")
+    axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
     axes.xaxis.set_major_formatter(_plain_number)
+    axes.xaxis.set_minor_formatter(NullFormatter())
     axes.set_xlabel(label)
     axes.set_ylabel("share of requests")
     axes.set_ylim(0.0, 1.0)

@@ -12,6 +12,7 @@ from rich.markup import escape
 from rich.text import Text
 
 from slipstream.cli.simulate_figures import per_cent, plain
+from slipstream.cli.simulate_report import titled
 from slipstream.cli.simulate_runs import jobs_for, progress_bar
 from slipstream.cli.tables import Column, FittingTable, number
 from slipstream.sim.bound import longest_draft
@@ -25,6 +26,7 @@ __all__ = ["replay_report", "replayed"]
 DRAFT_LENGTH = 4
 """Of recorded answers, where nothing of the scenario says how much they drafted."""
 
+_CHECK = "As it was: recorded, and simulated with the same routing; latency in ms"
 _FIGURES = (
     ("goodput/s", "goodput", None),
     ("TTFT mean", "ttft_ms", "mean"),
@@ -52,12 +54,9 @@ def replay_report(answer: Mapping[str, Any]) -> RenderableType:
     return Group(
         Text(_recording(answer["recording"]), "bold"),
         Text(""),
-        _check_table(answer["measured"], answer["simulated"]),
-        Text(""),
-        _policy_table(answer["policies"]),
-        Text(""),
-        _acceptance_table(answer["acceptance"]),
-        Text(""),
+        *titled(_CHECK, _check_table(answer["measured"], answer["simulated"])),
+        *titled("As it could have been; latency in ms", _policy_table(answer["policies"])),
+        *titled("What the recording tells of acceptance", _acceptance_table(answer["acceptance"])),
         Text("from the low to the high end of what the recording tells of acceptance", "dim"),
     )
 
@@ -78,7 +77,7 @@ def _recording(recording: Mapping[str, Any]) -> str:
 
 def _check_table(measured: Mapping[str, Any], simulated: Mapping[str, Any]) -> FittingTable:
     table = FittingTable(
-        "As it was: recorded, and simulated with the same routing; latency in ms",
+        "",
         Column("", 0),
         Column("recorded", 0, right=True),
         Column("simulated", 0, right=True),
@@ -95,7 +94,7 @@ def _check_table(measured: Mapping[str, Any], simulated: Mapping[str, Any]) -> F
 
 def _policy_table(policies: Sequence[Mapping[str, Any]]) -> FittingTable:
     table = FittingTable(
-        "As it could have been; latency in ms",
+        "",
         Column("policy", 0, gives=True),
         Column("goodput/s", 0, right=True),
         Column("met", 1, right=True),
@@ -119,7 +118,7 @@ def _policy_table(policies: Sequence[Mapping[str, Any]]) -> FittingTable:
 
 def _acceptance_table(acceptance: Mapping[str, Mapping[str, Any]]) -> FittingTable:
     table = FittingTable(
-        "What the recording tells of acceptance",
+        "",
         Column("category", 0, gives=True),
         Column("requests", 0, right=True),
         Column("K", 2, right=True),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -13,8 +14,9 @@ from slipstream.cli.simulate_comparison import comparison_table
 from slipstream.cli.simulate_figures import figure, per_cent, percentile, plain
 from slipstream.cli.tables import Column, FittingTable, number, share
 
-__all__ = ["missing_sentence", "point_name", "run_sentence", "scenario_title", "simulate_report"]
+__all__ = ["missing_sentence", "point_name", "run_sentence", "scenario_title", "simulate_report", "titled"]
 
+WIDTH = 80
 _LATENCIES = (("TTFT", "ttft_ms"), ("TPOT", "tpot_ms"), ("E2E", "e2e_ms"))
 _SHORT = (("ttft_ms", "p95"), ("tpot_ms", "mean"), ("e2e_ms", "p95"))
 _SEEDS = "±: half of the 95 % interval of the mean over seeds"
@@ -23,15 +25,17 @@ _ONE_SEED = "one seed tells not how far to trust the figures; --seeds 5 would"
 
 def simulate_report(answer: Mapping[str, Any], *, verbose: bool = False) -> RenderableType:
     """Every policy; of a sweep an overview, and with ``verbose`` every point in full."""
-    parts: list[RenderableType] = [Text(scenario_title(answer["scenario"]), "bold"), Text("")]
+    scenario = answer["scenario"]
+    about = [Text(textwrap.fill(scenario["about"], WIDTH), "dim")] if scenario["about"] else []
+    parts: list[RenderableType] = [Text(scenario_title(scenario), "bold"), *about, Text("")]
     if "points" in answer:
-        parts += [_sweep_table(answer["points"]), Text("")]
+        parts += titled("Every point of the sweep; latency in ms", _sweep_table(answer["points"]))
         for point in answer["points"]:
             tables = [*(_policy_tables(point["policies"], True) if verbose else ()), *_comparison(point)]
             parts += [Text(point_name(point["values"]), "bold"), Text(""), *tables] if tables else []
     else:
         parts += [*_policy_tables(answer["policies"], verbose), *_comparison(answer)]
-    parts += [Text(_SEEDS if len(answer["scenario"]["seeds"]) > 1 else _ONE_SEED, "dim")]
+    parts += [Text(_SEEDS if len(scenario["seeds"]) > 1 else _ONE_SEED, "dim")]
     return Group(*parts, Text(run_sentence(answer["run"])))
 
 
@@ -70,25 +74,34 @@ def scenario_title(scenario: Mapping[str, Any]) -> str:
 
 def _comparison(point: Mapping[str, Any]) -> Iterator[RenderableType]:
     if point.get("comparison") and point["comparison"]["differences"]:
-        yield from (comparison_table(point["policies"], point["comparison"]), Text(""))
+        title = f"Difference to {point['comparison']['baseline']}, seed by seed; latency in ms"
+        yield from titled(title, comparison_table(point["policies"], point["comparison"]))
 
 
 def _policy_tables(policies: Sequence[Mapping[str, Any]], verbose: bool) -> Iterator[RenderableType]:
     simulated = [policy for policy in policies if "running_mean" in policy]
-    yield from (_worth_table(policies), Text(""))
+    yield from titled("Goodput: requests a second that met all their targets", _worth_table(policies))
     if not simulated:
         return
-    for table in (_latency_table, _speculation_table, _waiting_table, _ending_table):
-        yield from (table(simulated), Text(""))
+    yield from titled("Latency of finished requests, ms", _latency_table(simulated))
+    yield from titled("Speculation: what was drafted or verified in vain", _speculation_table(simulated))
+    yield from titled("Sequences running on a node, and waiting in ms", _waiting_table(simulated))
+    yield from titled("What became of requests, and why they went where they went", _ending_table(simulated))
     if verbose:
-        yield from (_kind_table(simulated), Text(""), _node_table(simulated), Text(""))
+        yield from titled("By class and category; latency in ms", _kind_table(simulated))
+        yield from titled("Nodes", _node_table(simulated))
+
+
+def titled(title: str, table: FittingTable) -> Iterator[RenderableType]:
+    """With its title above, which may be wider than the table."""
+    yield from (Text(title, "bold"), table, Text(""))
 
 
 def _worth_table(policies: Sequence[Mapping[str, Any]]) -> FittingTable:
     """``of bound``: where the bound was asked for, the share of its goodput."""
     bounds = [policy["goodput"] for policy in policies if "running_mean" not in policy]
     table = FittingTable(
-        "Goodput: requests a second that met all their targets",
+        "",
         Column("policy", 0, gives=True),
         Column("goodput/s", 0, right=True),
         Column("met", 1, right=True),
@@ -109,7 +122,7 @@ def _worth_table(policies: Sequence[Mapping[str, Any]]) -> FittingTable:
 
 def _latency_table(policies: Sequence[Mapping[str, Any]]) -> FittingTable:
     table = FittingTable(
-        "Latency of finished requests, ms",
+        "",
         Column("policy", 0, gives=True),
         Column("", 0),
         Column("mean", 2, right=True),
@@ -126,7 +139,7 @@ def _latency_table(policies: Sequence[Mapping[str, Any]]) -> FittingTable:
 
 def _speculation_table(policies: Sequence[Mapping[str, Any]]) -> FittingTable:
     table = FittingTable(
-        "Speculation: what was drafted or verified in vain",
+        "",
         Column("policy", 0, gives=True),
         Column("drafted", 1, right=True),
         Column("verified", 0, right=True),
@@ -141,7 +154,7 @@ def _speculation_table(policies: Sequence[Mapping[str, Any]]) -> FittingTable:
 
 def _waiting_table(policies: Sequence[Mapping[str, Any]]) -> FittingTable:
     table = FittingTable(
-        "Sequences running on a node, and waiting in ms",
+        "",
         Column("policy", 0, gives=True),
         Column("run mean", 1, right=True),
         Column("run p95", 2, right=True),
@@ -159,7 +172,7 @@ def _waiting_table(policies: Sequence[Mapping[str, Any]]) -> FittingTable:
 
 def _ending_table(policies: Sequence[Mapping[str, Any]]) -> FittingTable:
     table = FittingTable(
-        "What became of requests, and why they went where they went",
+        "",
         Column("policy", 0, gives=True),
         Column("offered", 5, right=True),
         Column("finished", 4, right=True),
@@ -179,7 +192,7 @@ def _ending_table(policies: Sequence[Mapping[str, Any]]) -> FittingTable:
 
 def _kind_table(policies: Sequence[Mapping[str, Any]]) -> FittingTable:
     table = FittingTable(
-        "By class and category",
+        "",
         Column("policy", 0, gives=True),
         Column("of", 0, gives=True),
         Column("offered", 6, right=True),
@@ -204,7 +217,7 @@ def _kind_table(policies: Sequence[Mapping[str, Any]]) -> FittingTable:
 
 def _node_table(policies: Sequence[Mapping[str, Any]]) -> FittingTable:
     table = FittingTable(
-        "Nodes",
+        "",
         Column("policy", 0, gives=True),
         Column("node", 0, gives=True),
         Column("busy", 1, right=True),
@@ -230,7 +243,7 @@ def _node_table(policies: Sequence[Mapping[str, Any]]) -> FittingTable:
 def _sweep_table(points: Sequence[Mapping[str, Any]]) -> FittingTable:
     names = list(points[0]["values"])
     table = FittingTable(
-        "Every point of the sweep; latency in ms",
+        "",
         *(Column(name, 0, right=True) for name in names),
         Column("policy", 0, gives=True),
         Column("goodput/s", 0, right=True),

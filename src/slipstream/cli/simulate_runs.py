@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from time import perf_counter
 from typing import NamedTuple
@@ -40,13 +40,17 @@ class Runs(NamedTuple):
 
 
 def made(points: Sequence[Point], jobs: int, events: Callable[[int, Policy, int], Path | None]) -> Runs:
-    """All runs, or those that were finished when Ctrl-C was pressed. Arguments and errors as of `run_trials`."""
+    """All runs, or those that were finished when Ctrl-C was pressed, if any was. Arguments and errors as of
+    `run_trials`.
+    """
     began = perf_counter()
     trials: list[Trial] = []
-    with progress_bar() as told, suppress(KeyboardInterrupt):
-        trials.extend(
-            run_trials(points, jobs=jobs, events=events, progress=told)
-        )  # keeps those that came before an interrupt
+    with progress_bar() as told:
+        try:
+            trials.extend(run_trials(points, jobs=jobs, events=events, progress=told))
+        except KeyboardInterrupt:  # those that came before it are kept
+            if not trials:
+                raise
     wall_s = perf_counter() - began
     done = {(trial.point, trial.policy, trial.seed) for trial in trials}
     every = (
