@@ -34,7 +34,9 @@ class Arm:
 
 @dataclass(frozen=True, slots=True)
 class Differences:
-    """How much more the second has of everything than the first, part by part of the plan."""
+    """How much more the second has of everything than the first, part by part of the plan. ``tokens_per_s`` is known at
+    fixed concurrency only: where requests come at their times, it is the plan that says how many tokens come.
+    """
 
     goodput: Figure
     attainment: Figure
@@ -113,13 +115,15 @@ def compared(pairs: Sequence[tuple[Measurement, Measurement]], target: Target, *
             [running for measurement, _ in pairs for running in measurement.running],
             [running for _, measurement in pairs for running in measurement.running],
         ),
-        differences=_differences(columns, first, second),
+        differences=_differences(columns, first, second, pushed=pairs[0][0].concurrency is not None),
         parts=len(pairs),
         interrupted=interrupted,
     )
 
 
-def _differences(columns: Sequence[tuple[Samples, Samples]], first: Samples, second: Samples) -> Differences:
+def _differences(
+    columns: Sequence[tuple[Samples, Samples]], first: Samples, second: Samples, *, pushed: bool
+) -> Differences:
     our_parts = _parts_as_blocks([ours for ours, _ in columns])
     their_parts = _parts_as_blocks([theirs for _, theirs in columns])
 
@@ -135,7 +139,7 @@ def _differences(columns: Sequence[tuple[Samples, Samples]], first: Samples, sec
     return Differences(
         goodput=paired(_goodput),
         attainment=paired(_attainment),
-        tokens_per_s=paired(lambda samples: tokens_per_s_of(samples).value),
+        tokens_per_s=paired(lambda samples: tokens_per_s_of(samples).value) if pushed else Figure(),
         ttft=more("ttft_s"),
         tpot=more("tpot_s"),
         itl=more("gaps_s"),
