@@ -25,6 +25,7 @@ COMMANDS = (
     "emulate",
     "crossover",
     "simulate",
+    "bench",
 )
 """In the order of the help: a module of this package, that holds a function of that name or (config) a group."""
 
