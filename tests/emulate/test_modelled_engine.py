@@ -355,3 +355,15 @@ def test_lateness_is_told_by_its_quantiles() -> None:
     assert told["p50_ms"] == pytest.approx(1.1)
     assert lateness.quantile(0.25) == pytest.approx(0.0001)
     assert told["p99_ms"] == pytest.approx(1000.1)
+
+
+def test_who_comes_while_a_timer_is_late_is_not_in_a_step_that_was_due_before() -> None:
+    bench = Bench()
+    bench.submit(4)
+    bench.timers.next()
+    bench.timers.now = 0.065  # two steps are due at 0.05 and 0.07
+    bench.submit(1)
+    assert bench.tokens(0) == [1, 2]
+    bench.timers.run()
+    at, number, _ = bench.told[-1]
+    assert (round(at, 6), number) == (0.10, 1)

@@ -118,6 +118,7 @@ class ModelledEngine:
     def submit(self, generation: Generation, on_step: OnStep) -> None:
         """Raises `Problem` also for what the cache could never hold."""
         now = self._clock()
+        self._catch_up(now)  # a step that was due before it came is not for it
         prompt_tokens = max(1, generation.request.prompt_tokens // generation.slots)  # choices share their prompt
         if not self._engine.fits(prompt_tokens, generation.output_tokens):
             wanted = f"{prompt_tokens} tokens and an answer of {generation.output_tokens}"
@@ -195,6 +196,12 @@ class ModelledEngine:
 
     def _set_timer(self) -> None:
         self._timer = self._loop.call_later(max(0.0, self._due - self._clock()), self._end)
+
+    def _catch_up(self, now: float) -> None:
+        """End the steps that were due before now, if their timer is late."""
+        while self._timer is not None and self._due <= now and not (self._telling or self._closed):
+            self._timer.cancel()
+            self._end()
 
     def _end(self) -> None:
         due, engine = self._due, self._engine
