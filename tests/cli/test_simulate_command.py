@@ -149,6 +149,18 @@ def test_the_bound_can_be_asked_for_where_the_scenario_has_none(ask: Ask) -> Non
     assert "Latency" not in ask("--policy", "bound", "--seed", "1").stdout
 
 
+def test_policies_that_do_the_same_are_told_to_be_the_same(tmp_path: Path) -> None:
+    path = tmp_path / "twins.yaml"
+    twins = "policies: [all-standard, {name: again, kind: all-standard}]"
+    path.write_text(re.sub(r"policies: .*", twins, SCENARIO))
+    result = CliRunner().invoke(application("simulate"), ["simulate", str(path), "--jobs", "1", "--compare"])
+    compared = result.stdout.partition("Difference")[2]
+    rows = re.findall(r"^(\S.*?) +again .* (\w+) *$", compared, re.MULTILINE)
+    assert [verdict for _, verdict in rows] == ["same"] * len(rows)
+    assert "goodput/s" in dict(rows)
+    assert "verified" not in dict(rows)
+
+
 def test_one_seed_leaves_every_difference_open(ask: Ask) -> None:
     shown = ask("--compare", "--seed", "7", "--policy", "all-standard", "--policy", "threshold").stdout
     assert re.search(r"^goodput/s +threshold .* – +one seed", shown, re.MULTILINE)
@@ -227,6 +239,12 @@ def test_a_picture_of_a_sweep_is_over_what_is_swept(ask: Ask, tmp_path: Path) ->
 def test_the_bound_alone_is_drawn_over_load(ask: Ask, tmp_path: Path) -> None:
     ask("--sweep", "rate=2,4", "--policy", "bound", "--seed", "1", "--plot", tmp_path / "p.PNG")
     assert (tmp_path / "p.PNG").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_picture_that_can_not_be_written_is_a_sentence(ask: Ask, tmp_path: Path) -> None:
+    (tmp_path / "p.png").mkdir()
+    result = ask("--policy", "bound", "--sweep", "rate=2", "--plot", tmp_path / "p.png", status=2)
+    assert result.stderr.endswith("p.png: Is a directory\n")
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ def figure(mean: float | None, interval: Sequence[float] | None) -> str:
 
 def plain(value: float | None) -> str:
     """A figure alone."""
-    return number(value, _digits(value))
+    return number(None if value is None else round(value, _digits(value)) + 0.0, _digits(value))  # no -0.00
 
 
 def per_cent(mean: float | None, interval: Sequence[float] | None) -> str:

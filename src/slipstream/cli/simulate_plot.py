@@ -88,9 +88,8 @@ def _draw_goodput(axes: Axes, results: Sequence[PointResult], colours: Mapping[s
             if spot.interval is not None:
                 axes.vlines(spot.at, *spot.interval, color=line.get_color(), linewidth=1, alpha=0.6)
     if of_load:
-        ends = [spot.at for spots in lines.values() for spot in spots]
-        if ends:
-            axes.plot([0.0, max(ends)], [0.0, max(ends)], color="0.8", linewidth=1, zorder=0)
+        most = max(spot.at for spots in lines.values() for spot in spots)
+        axes.plot([0.0, most], [0.0, most], color="0.8", linewidth=1, zorder=0)
     axes.set_xlabel("offered load, requests a second" if of_load else str(name))
     axes.set_ylabel("goodput, requests a second")
     axes.set_ylim(bottom=0.0)
@@ -110,7 +109,8 @@ def _offered_per_s(result: PointResult) -> float | None:
     for trial in (trial for trials in result.runs.values() for trial in trials):
         if trial.measures is not None:
             offered.append(trial.measures.requests.offered)
-        elif trial.bound is not None:
+        else:
+            assert trial.bound is not None
             offered.append(float(trial.bound.offered))
     return sum(offered) / len(offered) / result.point.scenario.window_s if offered else None
 

@@ -97,10 +97,10 @@ def _policy_table(policies: Sequence[Mapping[str, Any]]) -> FittingTable:
         "",
         Column("policy", 0, gives=True),
         Column("goodput/s", 0, right=True),
-        Column("met", 1, right=True),
+        Column("met", 4, right=True),
         Column("TTFT p95", 3, right=True),
-        Column("TPOT mean", 2, right=True),
-        Column("E2E p95", 4, right=True),
+        Column("TPOT mean", 1, right=True),
+        Column("E2E p95", 2, right=True),
     )
     for policy in policies:
         ends = (policy["low"], policy["high"])

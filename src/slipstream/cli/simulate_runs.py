@@ -16,7 +16,7 @@ from slipstream.sim.scenario import Policy
 from slipstream.sim.sweep import Point, Trial, run_trials
 from slipstream.sim.sweep import Progress as Share
 
-__all__ = ["Missing", "Runs", "jobs_for", "made", "progress_bar"]
+__all__ = ["Missing", "Runs", "jobs_for", "made", "progress_bar", "time_left"]
 
 SHOWN_AFTER_S = 1.0
 FEW_REQUESTS = 20_000
@@ -92,7 +92,7 @@ def progress_bar() -> Iterator[Callable[[Share], None]]:
     def tell(share: Share) -> None:
         if share.elapsed_s >= SHOWN_AFTER_S:
             bar.start()
-            bar.update(task, completed=share.done, left=_left(share.left_s), refresh=True)
+            bar.update(task, completed=share.done, left=time_left(share.left_s), refresh=True)
 
     try:
         yield tell
@@ -100,7 +100,8 @@ def progress_bar() -> Iterator[Callable[[Share], None]]:
         bar.stop()
 
 
-def _left(seconds: float | None) -> str:
+def time_left(seconds: float | None) -> str:
+    """How long it may take yet, to the second or the minute; empty when that is unknown."""
     if seconds is None:
         return ""
     minutes, rest = divmod(round(seconds), 60)
