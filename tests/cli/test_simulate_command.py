@@ -387,6 +387,7 @@ def test_recorded_traffic_is_replayed_between_the_ends_of_its_acceptance(ask: As
     arguments = ("--replay", recording, "--policy", "all-speculative", "--policy", "all-standard", "--seed", "1")
     told = json.loads(ask(*arguments, "--json").stdout)
     assert told["recording"]["requests"] == 100
+    assert told["run"]["requests"] == 100 * (2 * 2 + 1)
     assert told["acceptance"]["chat"]["interval"] is None
     speculative, standard = (policy["tpot_ms"] for policy in (told["policies"][1]["low"], told["policies"][0]["low"]))
     assert speculative["mean"] != standard["mean"]

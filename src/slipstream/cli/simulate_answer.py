@@ -30,23 +30,28 @@ def answer_of(
     return {
         "scenario": told_scenario(points[0].scenario),
         **answer,
-        "run": told_run(points, runs, jobs),
+        "run": _run(points, runs, jobs),
         "missing": missing,
     }
 
 
-def told_run(points: Sequence[Point], runs: Runs, jobs: int) -> dict[str, Any]:
-    """What all runs took. The bound is not simulated, so that it adds to the time alone."""
+def _run(points: Sequence[Point], runs: Runs, jobs: int) -> dict[str, Any]:
+    """The bound is not simulated, so that it adds to the time alone."""
     simulated = [trial for trial in runs.trials if trial.measures is not None]
     requests = sum(trial.requests for trial in simulated)
     scenarios = [points[trial.point].scenario for trial in simulated]
     simulated_s = sum(scenario.warm_up_s + scenario.window_s for scenario in scenarios)
+    return told_run(requests, simulated_s, runs.wall_s, jobs)
+
+
+def told_run(requests: int, simulated_s: float, wall_s: float, jobs: int) -> dict[str, Any]:
+    """What all runs took together, on so many processes."""
     return {
         "requests": requests,
-        "wall_s": runs.wall_s,
-        "requests_per_s": requests / runs.wall_s if runs.wall_s > 0.0 else None,
+        "wall_s": wall_s,
+        "requests_per_s": requests / wall_s if wall_s > 0.0 else None,
         "simulated_s": simulated_s,
-        "times_real_time": simulated_s / runs.wall_s if runs.wall_s > 0.0 else None,
+        "times_real_time": simulated_s / wall_s if wall_s > 0.0 else None,
         "jobs": jobs,
     }
 

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from rich.markup import escape
 
-from slipstream.cli.simulate_figures import figure, per_cent
+from slipstream.cli.simulate_figures import per_cent, plain
 from slipstream.cli.tables import Column, FittingTable
 from slipstream.sim.intervals import compare
 from slipstream.sim.measures import Measures
@@ -98,10 +98,8 @@ def _cells(
             escape(difference["name"]),
             _told(row, mine),
             _told(row, baseline),
-            _told(row, more, sign=True),
-            "–"
-            if interval is None
-            else f"{_told(row, interval[0], sign=True)} to {_told(row, interval[1], sign=True)}",
+            f"{_more(row, more)} pp" if row.shared and more is not None else _more(row, more),
+            "–" if interval is None else f"{_more(row, interval[0])} to {_more(row, interval[1])}",
             _verdict(more, interval),
         )
 
@@ -112,9 +110,16 @@ def _figure(row: _Row, policy: Mapping[str, Any]) -> tuple[float | None, Sequenc
     return policy[row.key][row.percentile], policy[row.key]["intervals"][row.percentile]
 
 
-def _told(row: _Row, value: float | None, *, sign: bool = False) -> str:
-    told = per_cent(value, None) if row.shared else figure(value, None)
-    return f"+{told}" if sign and value is not None and value > 0.0 else told
+def _told(row: _Row, value: float | None) -> str:
+    return per_cent(value, None) if row.shared else plain(value)
+
+
+def _more(row: _Row, value: float | None) -> str:
+    """With its sign; of shares in percentage points."""
+    if value is None:
+        return plain(None)
+    told = f"{100.0 * value:.1f}" if row.shared else plain(value)
+    return f"+{told}" if value > 0.0 else told
 
 
 def _verdict(more: float | None, interval: Sequence[float] | None) -> str:

@@ -16,10 +16,7 @@ from slipstream.sim.sweep import PointResult, Trial
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["LOADS", "draw"]
-
-LOADS = (0.5, 0.75, 1.25, 1.5)
-"""Times the scenario's load, beside that itself, where no sweep says over what goodput is to be drawn."""
+__all__ = ["draw"]
 
 _PANELS = (
     ("ttft_s", "time to first token, ms"),

@@ -18,6 +18,8 @@ if TYPE_CHECKING:  # numbers are loaded by who simulates, not by who asks for he
 __all__ = ["Question", "baseline_of", "changes_of", "grid_of", "narrowed", "seeds_of"]
 
 MOST_VALUES = 1000
+LOADS = (0.5, 0.75, 1.25, 1.5)
+"""Times the scenario's load, beside that itself, for a picture of goodput over load."""
 MOST_SEED = 2**63 - 1
 
 
@@ -40,9 +42,7 @@ class Question(NamedTuple):
         return [self._point(values, {**self.changes, **values}, self.seeds) for values in points_of(self.grid)]
 
     def loads(self) -> list[Point]:
-        """The scenario at some other loads, each with its first seed alone: for a picture that does."""
-        from slipstream.cli.simulate_plot import LOADS
-
+        """The scenario at some other loads, each with its first seed alone."""
         base = self.changes.get("load", 1.0)
         first = self._point({}, self.changes, self.seeds).scenario.seeds[:1]
         return [self._point({"load": base * load}, {**self.changes, "load": base * load}, first) for load in LOADS]

@@ -5,20 +5,22 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from time import perf_counter
 from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.markup import escape
 from rich.text import Text
 
+from slipstream.cli.simulate_answer import told_run
 from slipstream.cli.simulate_figures import per_cent, plain
-from slipstream.cli.simulate_report import titled
+from slipstream.cli.simulate_report import run_sentence, titled
 from slipstream.cli.simulate_runs import jobs_for, progress_bar
 from slipstream.cli.tables import Column, FittingTable, number
 from slipstream.sim.bound import longest_draft
 from slipstream.sim.recorded import read_traffic
 from slipstream.sim.replay import replay, replay_as_json
-from slipstream.sim.scenario import Scenario
+from slipstream.sim.scenario import PolicyKind, Scenario
 from slipstream.sim.sweep import Point
 
 __all__ = ["replay_report", "replayed"]
@@ -44,9 +46,18 @@ def replayed(scenario: Scenario, files: Sequence[Path], jobs: int | None) -> dic
     drafts = longest_draft(scenario.groups, scenario.policies) or DRAFT_LENGTH
     traffic = read_traffic(files, models=models, draft_length=drafts)
     points = [Point({}, replace(scenario, plan_of=lambda _seed: traffic.plan))] * 2
+    processes = jobs or jobs_for(points)
+    began = perf_counter()
     with progress_bar() as told:
-        found = replay(scenario, traffic, jobs=jobs or jobs_for(points), progress=told)
-    return {"scenario": {"name": scenario.name, "seeds": list(scenario.seeds)}, **replay_as_json(found, traffic)}
+        found = replay(scenario, traffic, jobs=processes, progress=told)
+    wall_s = perf_counter() - began
+    simulated = sum(policy.kind is not PolicyKind.BOUND for policy in scenario.policies)
+    runs = (2 * simulated + 1) * len(scenario.seeds)  # at either end, and as it was
+    return {
+        "scenario": {"name": scenario.name, "about": scenario.about, "seeds": list(scenario.seeds)},
+        **replay_as_json(found, traffic),
+        "run": told_run(runs * len(traffic.plan), runs * traffic.plan.duration_s, wall_s, processes),
+    }
 
 
 def replay_report(answer: Mapping[str, Any]) -> RenderableType:
@@ -58,6 +69,7 @@ def replay_report(answer: Mapping[str, Any]) -> RenderableType:
         *titled("As it could have been; latency in ms", _policy_table(answer["policies"])),
         *titled("What the recording tells of acceptance", _acceptance_table(answer["acceptance"])),
         Text("from the low to the high end of what the recording tells of acceptance", "dim"),
+        Text(run_sentence(answer["run"])),
     )
 
 
