@@ -1,0 +1,124 @@
+"""`slipstream bench` and a load generator that nobody here wrote, on the same emulated node.
+
+`python -m benchmarks.bench_against_guidellm GUIDELLM`, the program of guidellm installed somewhere else
+(`python -m venv there && there/bin/pip install guidellm`). Both send the same prompts with the same output lengths, and
+nothing counts as warm-up. What guidellm calls inter-token latency is TPOT here; its own TPOT is E2E over all tokens.
+docs/explanation/bench-against-guidellm.md has the figures.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from slipstream.load import made_prompt
+
+REQUESTS = 400
+PROMPT_CHARACTERS, OUTPUT_TOKENS = 2000, 64
+NODE = ("--target", "Llama-3.3-70B", "--hardware", "H100", "--tp", "4", "--slots", "64")
+LOADS = (
+    ("constant, 8/s", "kind=constant,rate=8", ("--arrivals", "constant", "--rate", "8")),
+    ("Poisson, 8/s", "kind=poisson,rate=8", ("--arrivals", "poisson", "--rate", "8")),
+    ("16 at once", "kind=concurrent,streams=16", ("--concurrency", "16")),
+)
+ROWS = (
+    ("requests/s", "requests_per_s"),
+    ("TTFT mean, ms", "ttft_mean"),
+    ("TTFT p95, ms", "ttft_p95"),
+    ("TPOT mean, ms", "tpot_mean"),
+    ("TPOT p95, ms", "tpot_p95"),
+    ("E2E mean, ms", "e2e_mean"),
+    ("E2E p95, ms", "e2e_p95"),
+)
+
+
+@contextmanager
+def node() -> Iterator[str]:
+    """The address of an emulated node in a process of its own."""
+    command = [
+        sys.executable,
+        "-m",
+        "slipstream",
+        "emulate",
+        *NODE,
+        "--output-tokens",
+        "100000",
+        "--port",
+        "0",
+        "--json",
+    ]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        try:
+            yield json.loads(process.stdout.readline())["url"]
+        finally:
+            process.terminate()
+
+
+def of_guidellm(program: str, url: str, profile: str, folder: Path) -> dict[str, float]:
+    """What it measures; a new process each time, as it is used."""
+    prompts, report = folder / "prompts.jsonl", folder / "report.json"
+    if not prompts.exists():
+        rows = (made_prompt("chat", PROMPT_CHARACTERS, number, 1) for number in range(2 * REQUESTS))
+        prompts.write_text(
+            "".join(json.dumps({"prompt": row, "output_tokens_count": OUTPUT_TOKENS}) + "\n" for row in rows)
+        )
+    command = [
+        *(program, "run", "--disable-console"),
+        *("--backend", f"kind=openai_http,target={url},request_format=/v1/chat/completions,model=emulated"),
+        *("--profile", profile, "--constraint", f"kind=max_requests,count={REQUESTS}"),
+        *("--data", f"kind=json_file,path={prompts}", "--output", f"kind=json,path={report}"),
+    ]
+    subprocess.run(command, check=True, env=os.environ | {"HF_HUB_OFFLINE": "1"}, stdout=subprocess.DEVNULL)
+    metrics = json.loads(report.read_text())["benchmarks"][0]["metrics"]
+
+    def told(name: str, factor: float = 1.0) -> tuple[float, float]:
+        one = metrics[name]["successful"]
+        return one["mean"] * factor, one["percentiles"]["p95"] * factor
+
+    ttft, tpot = told("time_to_first_token_ms"), told("inter_token_latency_ms")
+    e2e = told("request_latency", 1000.0)
+    return {"requests_per_s": told("requests_per_second")[0]} | _named(ttft=ttft, tpot=tpot, e2e=e2e)
+
+
+def of_bench(url: str, options: tuple[str, ...]) -> dict[str, float]:
+    """What `slipstream bench` measures."""
+    command = [
+        *(sys.executable, "-m", "slipstream", "bench", url, *options, "--json", "--warm-up", "0"),
+        *("--requests", str(REQUESTS), "--output-tokens", str(OUTPUT_TOKENS)),
+        *("--prompt-tokens", str(PROMPT_CHARACTERS // 4)),
+    ]
+    told: dict[str, Any] = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)["targets"][0]
+    pairs = {name: (told[f"{name}_ms"]["mean"], told[f"{name}_ms"]["p95"]) for name in ("ttft", "tpot", "e2e")}
+    return {"requests_per_s": told["requests_per_s"]} | _named(**pairs)
+
+
+def _named(**pairs: tuple[float, float]) -> dict[str, float]:
+    return {f"{name}_{kind}": pair[place] for name, pair in pairs.items() for place, kind in enumerate(("mean", "p95"))}
+
+
+def main(arguments: list[str]) -> None:
+    """Both, at each load, as a table."""
+    parser = argparse.ArgumentParser(description="slipstream bench against guidellm")
+    parser.add_argument("guidellm", help="the program")
+    program = parser.parse_args(arguments).guidellm
+    print("| load | | guidellm | slipstream bench | difference |\n|---|---|---:|---:|---:|")
+    with tempfile.TemporaryDirectory() as folder, node() as url:
+        for load, profile, options in LOADS:
+            theirs, ours = of_guidellm(program, url, profile, Path(folder)), of_bench(url, options)
+            for row, key in ROWS:
+                change = ours[key] / theirs[key] - 1.0
+                print(f"| {load} | {row} | {theirs[key]:.2f} | {ours[key]:.2f} | {change:+.1%} |", flush=True)
+                load = ""
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
