@@ -265,6 +265,7 @@ def test_a_picture_that_can_not_be_written_is_a_sentence(ask: Ask, tmp_path: Pat
         (("--sweep", "rate=9..1:1"), "rises from its first value"),
         (("--sweep", "rate=1..9:0"), "rises from its first value"),
         (("--sweep", "rate=1..9:0.001"), "at most 1,000 values"),
+        (("--sweep", "rate=1..100:1,ceiling=1..11:1"), "--sweep has at most 1,000 combinations"),
         (("--sweep", "rate=1,2", "--set", "rate=2"), "--sweep varies rate, which is set"),
         (("--sweep", "rate=1,2", "--events", "e"), "--events is for single runs"),
         (("--seed", "1", "--seeds", "2"), "give one of the two"),

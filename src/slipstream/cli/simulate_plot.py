@@ -129,7 +129,7 @@ def _draw_distribution(axes: Axes, measure: str, label: str, result: PointResult
             shares = [place / (len(quantiles) - 1) for place in range(len(quantiles))]
             axes.plot([1000.0 * value for value in quantiles], shares, color=colours[name], linewidth=1.6)
     axes.set_xscale("log")
-    axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 3.0, 5.0)))
     axes.xaxis.set_major_formatter(_plain_number)
     axes.xaxis.set_minor_formatter(NullFormatter())
     axes.set_xlabel(label)

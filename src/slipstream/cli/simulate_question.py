@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import replace
-from math import floor, isfinite
+from math import floor, isfinite, prod
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:  # numbers are loaded by who simulates, not by who asks for he
 
 __all__ = ["Question", "baseline_of", "changes_of", "grid_of", "narrowed", "seeds_of"]
 
-MOST_VALUES = 1000
+MOST_POINTS = 1000
 LOADS = (0.5, 0.75, 1.25, 1.5)
 """Times the scenario's load, beside that itself, for a picture of goodput over load."""
 MOST_SEED = 2**63 - 1
@@ -39,6 +39,8 @@ class Question(NamedTuple):
         for name in self.grid:
             if name in self.changes:
                 raise ImpossibleInput(f"--sweep varies {name}, which is set to one value as well")
+        if prod(map(len, self.grid.values())) > MOST_POINTS:
+            raise ImpossibleInput(f"--sweep has at most {MOST_POINTS:,} combinations")
         return [self._point(values, {**self.changes, **values}, self.seeds) for values in points_of(self.grid)]
 
     def loads(self) -> list[Point]:
@@ -144,8 +146,8 @@ def _values(word: str) -> tuple[float, ...]:
     if by <= 0.0 or end < begin:
         raise ImpossibleInput(f"a range of --sweep rises from its first value to its last by its step, unlike {word!r}")
     steps = floor((end - begin) / by + 1e-9)
-    if steps >= MOST_VALUES:
-        raise ImpossibleInput(f"a range of --sweep has at most {MOST_VALUES:,} values, unlike {word!r}")
+    if steps >= MOST_POINTS:
+        raise ImpossibleInput(f"a range of --sweep has at most {MOST_POINTS:,} values, unlike {word!r}")
     return tuple(round(begin + by * step, 12) for step in range(steps + 1))
 
 
