@@ -56,7 +56,7 @@ def test_a_plot_marks_each_curves_crossover(tmp_path: Path) -> None:
 
 
 def test_without_matplotlib_a_plot_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("slipstream.cli.crossover_plot.find_spec", lambda _: None)
+    monkeypatch.setattr("slipstream.cli.picture.find_spec", lambda _: None)
     said = run(*FALLING, "--plot", str(tmp_path / "x.png"), status=2).stderr
     assert "--plot needs matplotlib: pip install 'slipstream[plot]'" in said
 
