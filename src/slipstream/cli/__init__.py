@@ -26,6 +26,7 @@ COMMANDS = (
     "crossover",
     "simulate",
     "bench",
+    "calibrate",
 )
 """In the order of the help: a module of this package, that holds a function of that name or (config) a group."""
 

@@ -76,7 +76,7 @@ class StreamedAnswer:
 
     ``first_token_at`` is the time handed to the ``feed`` that completed the first event with content, reasoning or a
     tool call; ``chunk_gaps`` are the seconds from each such event to the next. Tokens are those of the last usage said,
-    ``None`` without one.
+    ``None`` without one. ``closing`` are the last two events as they came: engines say there what they did.
     """
 
     __slots__ = (
@@ -85,6 +85,7 @@ class StreamedAnswer:
         "_last_at",
         "_terminated",
         "chunk_gaps",
+        "closing",
         "error",
         "first_token_at",
         "output_tokens",
@@ -94,6 +95,7 @@ class StreamedAnswer:
     def __init__(self) -> None:
         self.first_token_at: float | None = None
         self.chunk_gaps = array("f")
+        self.closing: tuple[bytes, ...] = ()
         self.prompt_tokens: int | None = None
         self.output_tokens: int | None = None
         self.error: str | None = None
@@ -142,6 +144,7 @@ class StreamedAnswer:
         if answer.error is not None:
             self.error = error_sentence(answer.error)
             return
+        self.closing = (*self.closing[-1:], event)
         if answer.usage is not None:
             self.prompt_tokens = answer.usage.prompt_tokens
             self.output_tokens = answer.usage.completion_tokens

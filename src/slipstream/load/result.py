@@ -23,6 +23,7 @@ class LoadResult:
     ``status`` is the answer's, ``None`` when none came. ``error`` is a sentence for a person, ``None`` when the answer
     came whole. ``node``, ``pool``, ``category`` and ``reason`` are what the gateway said in its headers. ``latency`` is
     of whole answers only. ``chunk_gaps`` are seconds between chunks with content. Tokens are those of its usage.
+    ``closing`` are the last two events of a stream, as they came.
     """
 
     request: PlannedRequest
@@ -38,6 +39,7 @@ class LoadResult:
     chunk_gaps: Sequence[float] = ()
     prompt_tokens: int | None = None
     output_tokens: int | None = None
+    closing: Sequence[bytes] = ()
     position: int = 0
     intended_at: float = 0.0
     sent_at: float = 0.0

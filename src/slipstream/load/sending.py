@@ -75,6 +75,7 @@ async def _streamed(result: LoadResult, response: aiohttp.ClientResponse, clock:
     return replace(
         _complete(result, answer, answer.first_token_at, ended_at),
         chunk_gaps=answer.chunk_gaps,
+        closing=answer.closing,
     )
 
 

@@ -1,0 +1,115 @@
+"""What is asked of ``slipstream calibrate``, checked against itself before anything is started or sent."""
+
+from __future__ import annotations
+
+import os
+import platform
+from dataclasses import dataclass
+from typing import cast
+
+from slipstream.calibrate.measured_profile import Form
+from slipstream.cli.bench_question import seconds_of
+from slipstream.cli.calibrate_question import Question
+from slipstream.cli.option_values import whole_numbers
+from slipstream.cli.picture import check_picture
+from slipstream.core.node import SpeculatorKind
+from slipstream.costmodel.errors import ImpossibleInput
+
+__all__ = ["Asked", "asked_of"]
+
+MOST_CONTEXT = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """``standard`` is empty where the nodes are to be started here. ``speculator_kind``: ``None`` = as reported."""
+
+    standard: str
+    speculative: tuple[str, ...]
+    speculator_kind: SpeculatorKind | None
+    drafts: str
+    budget_s: float
+    contexts: tuple[int, ...]
+    categories: tuple[str, ...]
+    api_key: str | None
+    form: Form
+    hardware: str
+    question: Question
+
+
+def asked_of(question: Question) -> Asked:
+    """Raises `ImpossibleInput` with a sentence."""
+    contexts = list(dict.fromkeys(question.context.split(",")))  # the first one asked for stays the first
+    by_size = [whole_numbers("--context", text, 1, MOST_CONTEXT)[0] for text in contexts]
+    categories = tuple(dict.fromkeys(name.strip() for name in question.categories.split(",") if name.strip()))
+    if not categories:
+        raise ImpossibleInput("--categories names at least one kind of prompt, as in code,chat")
+    if question.form not in ("table", "linear"):
+        raise ImpossibleInput(f"--form is table or linear, not {question.form!r}")
+    if question.plot is not None:
+        check_picture(question.plot)
+    if question.output is not None and not question.output.parent.is_dir():
+        raise ImpossibleInput(f"{question.output} can not be written: {question.output.parent} is no folder")
+    return Asked(
+        standard="" if question.embedded else _urls(question),
+        speculative=question.speculative,
+        speculator_kind=_kind(question),
+        drafts=question.speculator or "ngram",
+        budget_s=seconds_of("--budget", question.budget),
+        contexts=tuple(by_size),
+        categories=categories,
+        api_key=_api_key(question.api_key_variable),
+        form=cast("Form", question.form),
+        hardware=_hardware(question),
+        question=question,
+    )
+
+
+def _urls(question: Question) -> str:
+    if question.standard is None or not question.speculative:
+        raise ImpossibleInput("give --standard URL and --speculative URL, or --embedded")
+    if question.gguf is not None:
+        raise ImpossibleInput("--gguf only counts beside --embedded")
+    urls = [_root(url) for url in (question.standard, *question.speculative)]
+    for url in urls:
+        if not url.startswith(("http://", "https://")):
+            raise ImpossibleInput(f"a node's URL is http://HOST:PORT, not {url!r}")
+    if len(set(urls)) < len(urls):
+        raise ImpossibleInput(f"{max(urls, key=urls.count)} is given twice: each node has a URL of its own")
+    return question.standard
+
+
+def _root(url: str) -> str:
+    return url.rstrip("/").removesuffix("/v1")
+
+
+def _kind(question: Question) -> SpeculatorKind | None:
+    if question.embedded:
+        if question.standard is not None or question.speculative:
+            raise ImpossibleInput("--embedded starts nodes of its own: leave --standard and --speculative out")
+        return SpeculatorKind.NGRAM if question.speculator in (None, "ngram") else SpeculatorKind.DRAFT
+    if question.speculator is None:
+        return None
+    if question.speculator not in tuple(SpeculatorKind):
+        raise ImpossibleInput(f"--speculator is {' or '.join(SpeculatorKind)}, not {question.speculator!r}")
+    return SpeculatorKind(question.speculator)
+
+
+def _hardware(question: Question) -> str:
+    """What it runs on; empty where nobody has to know."""
+    if question.hardware:
+        return question.hardware
+    if question.embedded:
+        return f"{platform.processor() or platform.machine()}, {os.cpu_count()} cores"
+    if question.output is not None:
+        raise ImpossibleInput("a profile says what it holds for: give --hardware, as in --hardware '1x H100 SXM'")
+    return ""
+
+
+def _api_key(variable: str | None) -> str | None:
+    if variable is None:
+        return None
+    key = os.environ.get(variable)
+    if not key:
+        raise ImpossibleInput(f"the environment variable {variable} with the API key is not set")
+    return key

@@ -1,0 +1,211 @@
+"""A question to ``slipstream calibrate`` from its options to its answer."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from datetime import UTC, datetime
+from time import monotonic
+
+import typer
+import uvloop
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+from slipstream.calibrate.errors import NodeBusy, NodeUnusable
+from slipstream.calibrate.findings import Findings, findings_of
+from slipstream.calibrate.measured_profile import profile_document
+from slipstream.calibrate.node import CalibratedNode, known_node
+from slipstream.calibrate.plan import CalibrationPlan, batch_sizes
+from slipstream.calibrate.report import Status, Verdict, calibration_document, verdict_of
+from slipstream.calibrate.run import calibrate
+from slipstream.cli.admin_client import AdminUnreachable, fetch, reading
+from slipstream.cli.calibrate_asked import Asked, asked_of
+from slipstream.cli.calibrate_question import Question
+from slipstream.cli.calibrate_report import calibrate_report
+from slipstream.cli.descriptors import allow_many_connections
+from slipstream.cli.override import sentence
+from slipstream.cli.stopping import stop_signals
+from slipstream.core.request import Pool
+from slipstream.costmodel.errors import ImpossibleInput
+from slipstream.costmodel.profiles import profile_of
+from slipstream.embedded import EmbeddedFleet, embedded_nodes
+from slipstream.embedded.errors import EmbeddedError
+
+__all__ = ["run"]
+
+SHOWN_EVERY_S = 0.5
+LARGEST = 64
+"""Where no node says how many sequences it takes."""
+
+
+def run(question: Question) -> None:
+    """Measure, print, and exit with the status that says how it went."""
+    try:
+        asked = asked_of(question)
+        allow_many_connections()
+        findings = uvloop.run(_found(asked))
+    except ImpossibleInput as error:
+        raise _ended(Status.IMPOSSIBLE, str(error)) from None
+    except NodeBusy as error:
+        raise _ended(Status.BUSY, str(error)) from None
+    except (NodeUnusable, EmbeddedError) as error:
+        raise _ended(Status.UNUSABLE, str(error)) from None
+    verdict = verdict_of(findings)
+    answer = {
+        "title": f"{findings.observed.speculative[0].node.name} against {findings.observed.standard.node.name}",
+        **calibration_document(findings),
+        "verdict": {"status": int(verdict.status), "sentences": list(verdict.sentences)},
+    }
+    if question.plot is not None:
+        from slipstream.cli.calibrate_plot import draw
+
+        draw(answer, question.plot)
+    status, told = _handed_on(asked, findings, verdict)
+    if question.as_json:
+        print(json.dumps(answer, indent=2))
+    else:
+        Console(highlight=False).print(calibrate_report(answer))
+        for one in told:
+            print(one)
+    if verdict.sentences or status is not Status.MEASURED:
+        raise _ended(status, *verdict.sentences, *(told if question.as_json and status is not verdict.status else ()))
+
+
+def _ended(status: Status, *sentences: str) -> typer.Exit:
+    for one in sentences:
+        typer.echo(f"slipstream calibrate: {one}", err=True)
+    return typer.Exit(int(status))
+
+
+def _handed_on(asked: Asked, findings: Findings, verdict: Verdict) -> tuple[Status, list[str]]:
+    """The profile into its file and the ceiling to the gateway, as was asked for: the status, and what there is to say.
+
+    Of a calibration that did not come to its end nothing is applied.
+    """
+    question, told, status = asked.question, [], verdict.status
+    if question.output is not None:
+        try:
+            document = profile_document(
+                findings,
+                asked.form,
+                hardware=asked.hardware,
+                date=datetime.now(UTC).date().isoformat(),
+                engine_version=question.engine_version,
+                flags=question.flags,
+            )
+            profile_of(document, str(question.output))  # what could not be read must not be written
+            question.output.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
+        except (ValueError, ImpossibleInput) as error:
+            told.append(f"no profile: {error}")
+            status = max(status, Status.UNUSABLE)
+        except OSError as error:
+            told.append(f"no profile: {question.output} can not be written: {error.strerror}")
+            status = max(status, Status.UNUSABLE)
+        else:
+            told.append(f"profile  {question.output}")
+    if question.apply is not None:
+        if findings.ceiling is None or verdict.status is not Status.MEASURED:
+            told.append("nothing was applied, since no ceiling is sure")
+        else:
+            try:
+                told.append(_applied(question, findings.ceiling, findings.observed.plan))
+            except AdminUnreachable as error:
+                told.append(f"the ceiling was not applied: {error}")
+                status = max(status, Status.UNUSABLE)
+    return status, told
+
+
+def _applied(question: Question, ceiling: int, plan: CalibrationPlan) -> str:
+    url = str(question.apply)
+    body = {
+        "kind": "pool_ceiling",
+        "subject": Pool.SPECULATIVE.value,
+        "value": ceiling,
+        "note": f"slipstream calibrate, plan {plan.fingerprint}",
+    }
+    with reading(url):
+        return sentence(fetch(url, "/overrides", question.token_file, method="POST", body=body)["override"])
+
+
+async def _found(asked: Asked) -> Findings:
+    question = asked.question
+    with stop_signals() as stop:
+        async with AsyncExitStack() as stack:
+            standard_url, speculative_urls = asked.standard, asked.speculative
+            if question.embedded:
+                specs = embedded_nodes(model=question.gguf, speculator=asked.drafts, slots=question.slots)
+                fleet = await stack.enter_async_context(EmbeddedFleet(specs))
+                speculative_urls, standard_url = (fleet.nodes[0].url,), fleet.nodes[1].url
+            nodes: list[CalibratedNode] = []
+            for url in (standard_url, *speculative_urls):
+                kind = asked.speculator_kind if nodes else None
+                node = await known_node(url, model=question.model, api_key=asked.api_key, speculator_kind=kind)
+                stack.callback(node.close)
+                nodes.append(node)
+            plan = CalibrationPlan(
+                batch_sizes(question.largest or _capacity(nodes)),
+                asked.contexts,
+                asked.categories,
+                question.output_tokens,
+                question.rounds,
+                question.seed,
+            )
+            progress = await stack.enter_async_context(_shown(asked.budget_s))
+            observed = await calibrate(
+                nodes[0],
+                nodes[1:],
+                plan,
+                budget_s=asked.budget_s,
+                shared=question.shared,
+                stop=stop,
+                on_progress=progress.say,
+            )
+            return findings_of(observed)
+
+
+def _capacity(nodes: Sequence[CalibratedNode]) -> int:
+    return min((node.facts.capacity for node in nodes if node.facts.capacity), default=LARGEST)
+
+
+class _Shown:
+    """The progress bar: how much of the budget is used up, and what is measured."""
+
+    def __init__(self, progress: Progress, budget_s: float) -> None:
+        self._progress = progress
+        self._task = progress.add_task("", total=budget_s)
+        self._began_at = monotonic()
+        self._what = ""
+
+    def say(self, what: str) -> None:
+        """What is measured from now on."""
+        self._what = what
+
+    def draw(self) -> None:
+        """Bring the bar up to date."""
+        self._progress.update(self._task, completed=monotonic() - self._began_at, description=self._what)
+        self._progress.refresh()
+
+
+@asynccontextmanager
+async def _shown(budget_s: float) -> AsyncIterator[_Shown]:
+    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+    console = Console(stderr=True)
+    with Progress(
+        *columns, console=console, transient=True, auto_refresh=False, disable=not console.is_terminal
+    ) as progress:
+        shown = _Shown(progress, budget_s)
+
+        async def drawing() -> None:
+            while True:
+                shown.draw()
+                await asyncio.sleep(SHOWN_EVERY_S)
+
+        task = asyncio.create_task(drawing(), name="progress bar")
+        try:
+            yield shown
+        finally:
+            task.cancel()
+            await asyncio.wait((task,))
