@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from random import Random
 
 import pytest
@@ -7,8 +8,10 @@ import pytest
 from fleets import MODEL, dispatcher_of, fleet_of, report, shape, speculative, standard
 from slipstream.core.acceptance import SpeculationSample
 from slipstream.core.advice import AdviceCode, advise
+from slipstream.core.calibration import Calibration
 from slipstream.core.dispatch import Dispatcher
 from slipstream.core.errors import EngineGarbage, EngineUnreachable
+from slipstream.core.fleet import Fleet
 from slipstream.core.node import NodeReport, Speculator, SpeculatorKind
 from slipstream.core.outcome import Ending, Outcome
 from slipstream.core.overrides import Override, OverrideKind
@@ -273,3 +276,52 @@ def test_a_node_that_queues_or_refuses_without_a_known_limit_is_named_and_one_wi
     assert found["queues"].evidence == {"found": 8, "limit": 256, "running": 8, "waiting": 20}
     assert "refused requests at 1" in found["refuses"].sentence
     assert "max_in_flight" in found["refuses"].sentence
+
+
+MEASURED = Calibration("h100.json", "2026-11-30", "vLLM", "0.32.0", MODEL, ("draft-k4",))
+
+
+def calibrated(running_version: str | None = "0.32.0", k: int | None = 4, calibration: Calibration = MEASURED) -> Fleet:
+    specs = [replace(spec, calibration=calibration) for spec in (speculative("s"), standard("t"))]
+    fleet = Fleet(specs, 0.0, stale_after_s=1.0)
+    for spec in specs:
+        drafts = spec.name == "s"
+        fleet.report(
+            spec.name, 0.0, 0.0, NodeReport(0, speculating=drafts, k=k if drafts else None, version=running_version)
+        )
+    return fleet
+
+
+@pytest.mark.parametrize("calibration", [MEASURED, replace(MEASURED, speculators=())], ids=["whole", "no speculator"])
+@pytest.mark.parametrize("version", ["0.32.0", None], ids=["same version", "no version said"])
+def test_a_calibration_of_what_runs_is_not_stale(calibration: Calibration, version: str | None) -> None:
+    assert codes(dispatcher_of(calibrated(version, calibration=calibration))) == []
+
+
+def test_a_new_version_makes_a_calibration_stale_once_for_all_its_nodes() -> None:
+    (found,) = advise(dispatcher_of(calibrated("0.33.0")), 1.0)
+    assert (found.code, found.subject) == (AdviceCode.CALIBRATION_STALE, "fleet")
+    assert found.sentence.startswith(
+        "The calibration of s and 1 other (2026-11-30, h100.json) is older than the fleet: "
+    )
+    assert "version 0.32.0 became 0.33.0" in found.sentence
+    assert found.evidence["nodes"] == 2
+
+
+def test_another_draft_length_concerns_the_speculative_node_alone() -> None:
+    (found,) = advise(dispatcher_of(calibrated(k=3)), 1.0)
+    assert found.subject == "s"
+    assert "speculator draft-k4 became draft-k3" in found.sentence
+
+
+def test_another_engine_and_model_are_told_together() -> None:
+    other = replace(MEASURED, engine="sglang", model="another", speculators=())
+    (found,) = advise(dispatcher_of(calibrated(calibration=other)), 1.0)
+    assert "engine sglang became vllm and model another became m" in found.sentence
+
+
+def test_a_node_that_is_not_there_tells_nothing_of_its_calibration() -> None:
+    fleet = calibrated("0.33.0")
+    for name in ("s", "s", "t", "t"):
+        fleet.report_failed(name, 0.5, EngineUnreachable("gone"))
+    assert AdviceCode.CALIBRATION_STALE not in [code for code, _ in codes(dispatcher_of(fleet))]

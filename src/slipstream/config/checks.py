@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 from pydantic import ValidationError
 
+from slipstream.config.calibration import calibration_from_file
 from slipstream.config.document import Path, Report, value_at
 from slipstream.config.endpoints import ApiKey
 from slipstream.config.schema import DEFAULT_CATEGORIES, FleetConfig, Polling
@@ -40,6 +41,7 @@ def check(data: object, report: Report) -> Iterator[ConfigProblem]:
     yield from check_hysteresis(data, report)
     yield from check_intervals(data, report, FleetConfig.model_construct().control)
     yield from _output_files(data, report)
+    yield from _profile(data, (), report)
 
 
 def _entries(data: object, key: str) -> list[object]:
@@ -95,6 +97,15 @@ def _authorities(node: object, path: Path, report: Report) -> Iterator[ConfigPro
         yield report((*path, "ca"), "no usable authorities", str(error))
 
 
+def _profile(section: object, path: Path, report: Report) -> Iterator[ConfigProblem]:
+    file = value_at(section, "profile")
+    if isinstance(file, str):
+        try:
+            calibration_from_file(file)
+        except ValueError as error:
+            yield report((*path, "profile"), "no usable profile", str(error))
+
+
 def _keys(data: object, report: Report) -> Iterator[ConfigProblem]:
     keys = value_at(data, "gateway", "keys")
     if keys == [] and isinstance(value_at(data, "gateway", "keys_file"), str):
@@ -139,6 +150,7 @@ def _nodes(data: object, report: Report) -> Iterator[ConfigProblem]:
         if (secret := value_at(nodes, index, "api_key")) is not None:
             yield from _secret(secret, ("nodes", index, "api_key"), report)
         yield from _authorities(nodes[index], ("nodes", index), report)
+        yield from _profile(nodes[index], ("nodes", index), report)
         if value_at(nodes, index, "resolve") == "all" and str(value_at(nodes, index, "url")).startswith("https:"):
             allowed = "http://, or one entry for each name: certificates are for names, not for their addresses"
             yield report(("nodes", index, "url"), "https:// beside `resolve: all`", allowed)

@@ -238,6 +238,11 @@ class Node(Section):
     api_key: Secret | None = Field(
         default=None, description="The node's own key, sent as a bearer token; by reference only."
     )
+    profile: str | None = Field(
+        default=None,
+        description="Profile that `slipstream calibrate` measured on such a node, relative to the configuration file; "
+        "left out = that of the fleet, if it has one.",
+    )
 
 
 class Discovery(Section):
@@ -324,6 +329,11 @@ class FleetConfig(Section):
     discovery: Discovery = Field(default=Discovery(), description="Nodes that this file does not name one by one.")
     nodes: tuple[Node, ...] = Field(
         default=(), strict=False, description="The engine endpoints, at least one unless `discovery.file` names them."
+    )
+    profile: str | None = Field(
+        default=None,
+        description="Profile that `slipstream calibrate` measured on nodes like these, relative to this file: when "
+        "what runs is no longer what was measured, the advice says so; left out = none.",
     )
     log: Log = Field(default=Log(), description="Structured logs.")
     record: Record | None = Field(

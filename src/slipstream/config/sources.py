@@ -111,6 +111,7 @@ def files_of(path: str | FilePath, config: FleetConfig) -> tuple[FilePath, ...]:
     named = [config.discovery.file, gateway.keys_file, *(key.file for key in gateway.keys)]
     named += [node.api_key.file for node in config.nodes if node.api_key is not None]
     named += [node.ca for node in config.nodes]
+    named += [config.profile, *(node.profile for node in config.nodes)]
     named.append(None if token is None else token.file)
     named += [file for tls in (gateway.tls, config.admin.tls) if tls is not None for file in (tls.certificate, tls.key)]
     return tuple(dict.fromkeys([FilePath(path), *(FilePath(file) for file in named if file is not None)]))
@@ -157,6 +158,8 @@ _READ: tuple[Path, ...] = (
     *_PARTS,
     ("nodes", "*", "api_key", "file"),
     ("nodes", "*", "ca"),
+    ("nodes", "*", "profile"),
+    ("profile",),
     ("gateway", "keys", "*", "file"),
     ("gateway", "tls", "certificate"),
     ("gateway", "tls", "key"),

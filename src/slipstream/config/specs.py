@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from slipstream.config.calibration import calibration_from_file
 from slipstream.config.endpoints import ApiKey
 from slipstream.config.schema import FleetConfig, Node, RoutingRules, SpeculativePool
 from slipstream.core.acceptance import AcceptancePrior
+from slipstream.core.calibration import Calibration
 from slipstream.core.category import CategoryRule
 from slipstream.core.keys import KeyPolicy
 from slipstream.core.node import Instrument, NodeSpec, SpeculatorKind
@@ -25,9 +27,9 @@ __all__ = [
 
 
 def node_specs(config: FleetConfig) -> tuple[NodeSpec, ...]:
-    """The configured nodes, with their keys read from where the configuration says they are.
+    """The configured nodes, with their keys and profiles read from where the configuration says they are.
 
-    Raises ``ValueError`` when a key that was there at the check is there no longer.
+    Raises ``ValueError`` when a file that was there at the check is there no longer.
     """
     return _specs(config, None)
 
@@ -39,10 +41,13 @@ def node_templates(config: FleetConfig) -> tuple[NodeSpec, ...]:
 
 def _specs(config: FleetConfig, resolve: str | None) -> tuple[NodeSpec, ...]:
     ceiling = config.pools.speculative.ceiling
-    return tuple(_node_spec(node, ceiling) for node in config.nodes if node.resolve == resolve)
+    nodes = [(node, node.profile or config.profile) for node in config.nodes if node.resolve == resolve]
+    files = dict.fromkeys(profile for _, profile in nodes if profile is not None)
+    calibrations = {None: None} | {file: calibration_from_file(file) for file in files}
+    return tuple(_node_spec(node, ceiling, calibrations[profile]) for node, profile in nodes)
 
 
-def _node_spec(node: Node, pool_ceiling: int) -> NodeSpec:
+def _node_spec(node: Node, pool_ceiling: int, calibration: Calibration | None) -> NodeSpec:
     return NodeSpec(
         name=node.name,
         url=node.url,
@@ -55,6 +60,7 @@ def _node_spec(node: Node, pool_ceiling: int) -> NodeSpec:
         instrument=Instrument(node.instrument),
         api_key=None if node.api_key is None else node.api_key.reveal(),
         authorities=node.ca,
+        calibration=calibration,
     )
 
 

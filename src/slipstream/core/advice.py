@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import islice
 
-from slipstream.core.acceptance import OccupancyFigures
+from slipstream.core.acceptance import Identity, OccupancyFigures, change_between
+from slipstream.core.calibration import Calibration
 from slipstream.core.circuit import CircuitState
 from slipstream.core.dispatch import Dispatcher
 from slipstream.core.fleet import Fleet
@@ -17,7 +18,7 @@ from slipstream.core.occupancy_group import OccupancyGroup, bucket_at, occupancy
 from slipstream.core.policy import Reason
 from slipstream.core.request import Pool
 
-__all__ = ["Advice", "AdviceCode", "advise"]
+__all__ = ["Advice", "AdviceCode", "advise", "stale_calibrations"]
 
 SATURATED_SHARE = 0.5
 MINIMUM_REQUESTS = 50
@@ -42,6 +43,7 @@ class AdviceCode(StrEnum):
     NODE_UNREADABLE = "node_unreadable"
     NODE_EJECTED = "node_ejected"
     LIMIT_UNKNOWN = "limit_unknown"
+    CALIBRATION_STALE = "calibration_stale"
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +68,7 @@ def advise(dispatcher: Dispatcher, now: float) -> list[Advice]:
         *_limits(dispatcher.fleet.nodes()),
         *_without_speculator(nodes),
         *_falls(dispatcher, nodes, now),
+        *stale_calibrations(dispatcher.fleet.nodes()),
         *_draft_or_categories(dispatcher),
         *_ceilings(dispatcher, nodes, now),
         *_kv_cache(nodes),
@@ -173,6 +176,45 @@ def _falls(dispatcher: Dispatcher, nodes: Iterable[NodeState], now: float) -> It
                 "requests_before": fall.requests_before,
             },
         )
+
+
+def stale_calibrations(nodes: Iterable[NodeState]) -> list[Advice]:
+    """Profiles that were measured on something else than what runs now, one advice for each change."""
+    found: dict[tuple[Calibration, str], list[NodeState]] = {}
+    for node in nodes:
+        calibration = node.spec.calibration
+        if calibration is not None and node.healthy and (change := _change_since(calibration, node)):
+            found.setdefault((calibration, change), []).append(node)
+    return [_stale(calibration, change, changed) for (calibration, change), changed in found.items()]
+
+
+def _stale(calibration: Calibration, change: str, nodes: list[NodeState]) -> Advice:
+    count = len(nodes)
+    others = f" and {count - 1} other{'s' * (count > 2)}" if count > 1 else ""
+    return Advice(
+        AdviceCode.CALIBRATION_STALE,
+        nodes[0].name if count == 1 else "fleet",
+        f"The calibration of {nodes[0].name}{others} ({calibration.date}, {calibration.file}) is older than the fleet: "
+        f"{change}. Measure again with `slipstream calibrate`.",
+        {"nodes": count, "change": change, "date": calibration.date, "file": calibration.file},
+    )
+
+
+def _change_since(calibration: Calibration, node: NodeState) -> str:
+    """What a node says to be other than its profile was measured on; empty when nothing is known to be."""
+    report, speculator = node.report, node.speculator
+    was = now = None
+    if node.pool is Pool.SPECULATIVE and speculator is not None and calibration.speculators:
+        now = speculator.fingerprint
+        was = now if now in calibration.speculators else " or ".join(calibration.speculators)
+    same_engine = node.engine is not None and node.engine.lower() == calibration.engine.lower()
+    change = change_between(
+        Identity(node.engine if same_engine else calibration.engine, calibration.version, was),
+        Identity(node.engine, None if report is None else report.version, now),
+    )
+    if node.models and calibration.model not in node.models:
+        change += f"{' and ' if change else ''}model {calibration.model} became {node.models[0]}"
+    return change
 
 
 def _draft_or_categories(dispatcher: Dispatcher) -> Iterator[Advice]:

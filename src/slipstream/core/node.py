@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from slipstream.core.calibration import Calibration
 from slipstream.core.request import Pool
 
 __all__ = ["Instrument", "NodeReport", "NodeSpec", "SpeculativeCounters", "Speculator", "SpeculatorKind"]
@@ -60,7 +61,8 @@ class NodeSpec:
     counts sequences; ``None`` = what the engine reports, else 256. ``speculator_kind`` is for engines that do not
     report it; ``None`` = what the engine reports, else draft. ``instrument`` is what its answers are asked to say.
     ``api_key`` is the node's own key, sent as a bearer token. ``authorities`` is a file of those that the certificate
-    of an https node is checked by; ``None`` = the system's.
+    of an https node is checked by; ``None`` = the system's. ``calibration`` is what its profile was measured on,
+    ``None`` = it has none.
     """
 
     name: str
@@ -74,6 +76,7 @@ class NodeSpec:
     instrument: Instrument = Instrument.OFF
     api_key: str | None = field(default=None, repr=False)
     authorities: str | None = None
+    calibration: Calibration | None = None
 
 
 @dataclass(frozen=True, slots=True)

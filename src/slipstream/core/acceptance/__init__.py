@@ -38,7 +38,7 @@ from slipstream.core.acceptance.measures import (
 )
 from slipstream.core.acceptance.prior import DEFAULT_ALPHAS, AcceptancePrior
 from slipstream.core.acceptance.sample import SpeculationSample, Steps, steps_of
-from slipstream.core.acceptance.tenure import AcceptanceFall, Identity
+from slipstream.core.acceptance.tenure import AcceptanceFall, Identity, change_between
 
 __all__ = [
     "BUCKETS",
@@ -71,6 +71,7 @@ __all__ = [
     "alpha_of",
     "attributed_estimate",
     "blended_estimate",
+    "change_between",
     "draft_acceptance_ratio_of",
     "mean_acceptance_length_from_counts",
     "mean_acceptance_length_from_ratio",
