@@ -1,8 +1,9 @@
 """`slipstream bench` and a load generator that nobody here wrote, on the same emulated node.
 
 `python -m benchmarks.bench_against_guidellm GUIDELLM`, the program of guidellm installed somewhere else
-(`python -m venv there && there/bin/pip install guidellm`). Both send the same prompts with the same output lengths, and
-nothing counts as warm-up. What guidellm calls inter-token latency is TPOT here; its own TPOT is E2E over all tokens.
+(`python -m venv there && there/bin/pip install guidellm`). Both send prompts of the same lengths with the same output
+lengths in the same order, and nothing counts as warm-up. On a machine that has other work, `chrt -f 10` before it
+measures as on a quiet one. What guidellm calls inter-token latency is TPOT here; its own TPOT is E2E over all tokens.
 docs/explanation/bench-against-guidellm.md has the figures.
 """
 
@@ -19,15 +20,22 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from slipstream.cli.bench_question import lengths_of
 from slipstream.load import made_prompt
+from slipstream.workload.arrivals import ConstantArrivals
+from slipstream.workload.lengths import FixedLengths
+from slipstream.workload.mix import CategoryTraffic, Mix, make_plan
 
-REQUESTS = 400
-PROMPT_CHARACTERS, OUTPUT_TOKENS = 2000, 64
+REQUESTS = 300
+SEED = 1
+PROMPT_TOKENS, OUTPUT_TOKENS = 1500, "32-96"
+CHARACTERS_PER_TOKEN = 4
+"""As emulated nodes count."""
 NODE = ("--target", "Llama-3.3-70B", "--hardware", "H100", "--tp", "4", "--slots", "64")
 LOADS = (
-    ("constant, 8/s", "kind=constant,rate=8", ("--arrivals", "constant", "--rate", "8")),
-    ("Poisson, 8/s", "kind=poisson,rate=8", ("--arrivals", "poisson", "--rate", "8")),
-    ("16 at once", "kind=concurrent,streams=16", ("--concurrency", "16")),
+    ("constant, 5/s", "kind=constant,rate=5", ("--arrivals", "constant", "--rate", "5")),
+    ("Poisson, 5/s", "kind=poisson,rate=5", ("--arrivals", "poisson", "--rate", "5")),
+    ("8 at once", "kind=concurrent,streams=8", ("--concurrency", "8")),
 )
 ROWS = (
     ("requests/s", "requests_per_s"),
@@ -67,10 +75,21 @@ def of_guidellm(program: str, url: str, profile: str, folder: Path) -> dict[str,
     """What it measures; a new process each time, as it is used."""
     prompts, report = folder / "prompts.jsonl", folder / "report.json"
     if not prompts.exists():
-        rows = (made_prompt("chat", PROMPT_CHARACTERS, number, 1) for number in range(2 * REQUESTS))
-        prompts.write_text(
-            "".join(json.dumps({"prompt": row, "output_tokens_count": OUTPUT_TOKENS}) + "\n" for row in rows)
+        lengths = lengths_of("--output-tokens", OUTPUT_TOKENS)
+        mix = Mix(
+            ConstantArrivals(1.0),
+            (CategoryTraffic("chat", 1.0, FixedLengths(PROMPT_TOKENS), lengths),),
+            (("", 1.0),),
+            requests=REQUESTS,
         )
+        rows = [
+            {
+                "prompt": made_prompt("chat", PROMPT_TOKENS * CHARACTERS_PER_TOKEN, number, 99),
+                "output_tokens_count": tokens,
+            }
+            for number, tokens in enumerate(make_plan(mix, SEED).output_tokens.tolist())
+        ]
+        prompts.write_text("".join(json.dumps(row) + "\n" for row in rows))
     command = [
         *(program, "run", "--disable-console"),
         *("--backend", f"kind=openai_http,target={url},request_format=/v1/chat/completions,model=emulated"),
@@ -93,8 +112,8 @@ def of_bench(url: str, options: tuple[str, ...]) -> dict[str, float]:
     """What `slipstream bench` measures."""
     command = [
         *(sys.executable, "-m", "slipstream", "bench", url, *options, "--json", "--warm-up", "0"),
-        *("--requests", str(REQUESTS), "--output-tokens", str(OUTPUT_TOKENS)),
-        *("--prompt-tokens", str(PROMPT_CHARACTERS // 4)),
+        *("--requests", str(REQUESTS), "--output-tokens", OUTPUT_TOKENS, "--seed", str(SEED)),
+        *("--prompt-tokens", str(PROMPT_TOKENS)),
     ]
     told: dict[str, Any] = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)["targets"][0]
     pairs = {name: (told[f"{name}_ms"]["mean"], told[f"{name}_ms"]["p95"]) for name in ("ttft", "tpot", "e2e")}

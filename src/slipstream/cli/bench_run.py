@@ -112,16 +112,17 @@ async def _measured(
 ) -> tuple[dict[str, Any], Verdict]:
     [(name, url)] = asked.servers
     shown.begin(asked.load, len(plan))
-    measurement = await measured(
-        sight.server,
-        plan,
-        warm_up=asked.warm_up_of(len(plan)),
-        seed=asked.traffic.seed,
-        stop=stop,
-        concurrency=asked.concurrency,
-        running=await _running(asked, name, sight),
-        on_result=shown.advance,
-    )
+    async with _running(asked, name, sight) as running:
+        measurement = await measured(
+            sight.server,
+            plan,
+            warm_up=asked.warm_up_of(len(plan)),
+            seed=asked.traffic.seed,
+            stop=stop,
+            concurrency=asked.concurrency,
+            running=running,
+            on_result=shown.advance,
+        )
     samples = samples_of(measurement, asked.target)
     target = target_document(name, url, sight.server.model, samples, measurement.running)
     verdict = verdict_of(
@@ -140,26 +141,23 @@ async def _measured(
 async def _compared(
     asked: Asked, plan: Plan, sights: Sequence[Sight], stop: asyncio.Event, shown: _Shown
 ) -> tuple[dict[str, Any], Verdict]:
-    arms = [
-        Arm(name, sight.server, await _running(asked, name, sight))
-        for (name, _), sight in zip(asked.servers, sights, strict=True)
-    ]
+    names = [(name, url, sight.server.model) for (name, url), sight in zip(asked.servers, sights, strict=True)]
     parts = asked.parts_of(len(plan))
-    shown.begin(f"{arms[0].name} and {arms[1].name} in turn", 2 * len(plan))
-    pairs = await alternated(
-        (arms[0], arms[1]),
-        plan,
-        parts=parts,
-        warm_up=warm_up_of(len(plan) // parts, asked.warm_up_of(len(plan)) / len(plan)),
-        seed=asked.traffic.seed,
-        stop=stop,
-        concurrency=asked.concurrency,
-        on_result=shown.advance,
-    )
+    shown.begin(f"{names[0][0]} and {names[1][0]} in turn", 2 * len(plan))
+    async with _running(asked, names[0][0], sights[0]) as first, _running(asked, names[1][0], sights[1]) as second:
+        pairs = await alternated(
+            (Arm(names[0][0], sights[0].server, first), Arm(names[1][0], sights[1].server, second)),
+            plan,
+            parts=parts,
+            warm_up=warm_up_of(len(plan) // parts, asked.warm_up_of(len(plan)) / len(plan)),
+            seed=asked.traffic.seed,
+            stop=stop,
+            concurrency=asked.concurrency,
+            on_result=shown.advance,
+        )
     if not pairs:
         raise _Stopped
     comparison = compared(pairs, asked.target, interrupted=len(pairs) < parts)
-    names = [(name, url, sight.server.model) for (name, url), sight in zip(asked.servers, sights, strict=True)]
     document = comparison_document(names, comparison)
     verdict = verdict_of(
         comparison.measures,
@@ -170,9 +168,8 @@ async def _compared(
     if asked.plot is not None:
         from slipstream.cli.bench_plot import draw_latencies
 
-        draw_latencies(
-            asked.title, {arm.name: one for arm, one in zip(arms, comparison.samples, strict=True)}, asked.plot
-        )
+        drawn = {name: samples for (name, _, _), samples in zip(names, comparison.samples, strict=True)}
+        draw_latencies(asked.title, drawn, asked.plot)
     return document, verdict
 
 
@@ -212,15 +209,18 @@ async def _searched(asked: Asked, sight: Sight, stop: asyncio.Event, shown: _Sho
     return {"find_max": document}, verdict_of_search(search, asked.attainment)
 
 
-async def _running(asked: Asked, name: str, sight: Sight) -> RunningSource | None:
+@asynccontextmanager
+async def _running(asked: Asked, name: str, sight: Sight) -> AsyncIterator[RunningSource | None]:
     """Raises ImpossibleInput where the admin API that was named does not answer."""
     admin = asked.admins.get(name)
     if admin is None:
-        return await engine_source(sight.server.root_url, asked.api_key)
-    source = await admin_source(admin, asked.admin_token)
-    if source is None:
-        raise ImpossibleInput(f"no admin API answers at {admin}")
-    return source
+        async with engine_source(sight.server.root_url, asked.api_key) as source:
+            yield source
+        return
+    async with admin_source(admin, asked.admin_token) as source:
+        if source is None:
+            raise ImpossibleInput(f"no admin API answers at {admin}")
+        yield source
 
 
 async def _unless(work: Coroutine[Any, Any, _Found], stop: asyncio.Event) -> _Found:
