@@ -16,6 +16,7 @@ from benchmarks import (
     emulated_node,
     keys,
     polling,
+    real_engine,
     ruler,
     simulator,
     telemetry,
@@ -34,6 +35,7 @@ BENCHMARKS: dict[str, Callable[[], None]] = {
     "emulated-node": emulated_node.main,
     "crossover": crossover.main,
     "simulator": simulator.main,
+    "real-engine": real_engine.main,
     "ruler": lambda: ruler.main([]),
 }
 
