@@ -33,6 +33,7 @@ Kind = Literal[
     "split-least-load",
     "split-lists",
     "threshold",
+    "predictive",
     "bound",
 ]
 
@@ -77,9 +78,10 @@ class PolicySection(Section):
     """Who decides where a request goes. In place of the section, its kind alone."""
 
     kind: Kind = Field(
-        description="`threshold` is the gateway's own. `all-*`: every node without a speculator, with one, or with one "
-        "that drafts by `schedule`; the least loaded node. `split-*`: the pools as given; nodes in turn, the least "
-        "loaded one, or `categories` to the speculative ones. `bound`: what no policy can exceed, computed."
+        description="`threshold` and `predictive` are the gateway's own, by rules or by what the nodes' profiles "
+        "foretell for the targets. `all-*`: every node without a speculator, with one, or with one that drafts by "
+        "`schedule`; the least loaded node. `split-*`: the pools as given; nodes in turn, the least loaded one, or "
+        "`categories` to the speculative ones. `bound`: what no policy can exceed, computed."
     )
     name: NodeName | None = Field(default=None, description="Unique name; left out = its kind.")
     ceiling: Count | None = Field(
@@ -88,7 +90,13 @@ class PolicySection(Section):
     alpha_floor: Share | None = Field(
         default=None, description="Of `threshold`: in place of that of `pools.speculative`."
     )
-    holdback: Share | None = Field(default=None, description="Of `threshold`: in place of that of `routing`.")
+    holdback: Share | None = Field(
+        default=None, description="Of `threshold` and `predictive`: in place of that of `routing`."
+    )
+    profile_error: Annotated[float, Field(ge=0.1, le=10)] | None = Field(
+        default=None,
+        description="Of `predictive`: what its profiles say that steps take, over what they do take; left out = 1.",
+    )
     categories: Annotated[tuple[str, ...], Field(strict=False)] = Field(
         default=(), description="Of `split-lists`: categories that go to the speculative pool."
     )

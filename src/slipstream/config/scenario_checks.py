@@ -30,11 +30,12 @@ _PROCESS_KEYS = ("per_s", "cv", "burst_per_s", "burst_s", "every_s", "rates")
 _OF_KIND: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
         "threshold": ("ceiling", "alpha_floor", "holdback"),
+        "predictive": ("holdback", "profile_error"),
         "split-lists": ("categories",),
         "all-scheduled": ("schedule",),
     }
 )
-_KIND_KEYS = ("ceiling", "alpha_floor", "holdback", "categories", "schedule")
+_KIND_KEYS = ("ceiling", "alpha_floor", "holdback", "profile_error", "categories", "schedule")
 
 _LENGTHS: tuple[tuple[frozenset[str], frozenset[str]], ...] = tuple(
     (frozenset(needed), frozenset(allowed))
@@ -229,8 +230,9 @@ def _category(data: object, path: Path, report: Report, *, traced: bool) -> Iter
 def _models(data: object, report: Report) -> Iterator[ConfigProblem]:
     """Models that are asked for and that no node serves."""
     default = "model"
-    served = {value_at(data, "nodes", index, "model") or default for index in range(_count(data, "nodes"))}
-    known = sorted(str(model) for model in served)
+    names = [value_at(data, "nodes", index, "model") or default for index in range(_count(data, "nodes"))]
+    served = {name for name in names if isinstance(name, str)}
+    known = sorted(served)
     asked = _keys(data, "workload", "models")
     for name in asked:
         if name not in served and served:

@@ -34,6 +34,7 @@ def policy_of(section: PolicySection, config: ScenarioConfig) -> Policy:
         threshold=settings,
         speculative_categories=frozenset(section.categories),
         schedule=schedule_of(section.schedule),
+        profile_error=1.0 if section.profile_error is None else section.profile_error,
     )
 
 

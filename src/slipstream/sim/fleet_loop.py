@@ -22,6 +22,8 @@ from slipstream.sim.node import FINISHED, FIRST_TOKEN, Node, Note
 __all__ = ["FleetLoop", "Group", "Resize", "Rows"]
 
 PROGRESS_EVERY: Final = 1000
+CHARACTERS_A_TOKEN: Final = 4
+"""A gateway sees prompts as text, and not how many tokens a model makes of it."""
 _PHI: Final = 0x9E3779B97F4A7C15
 _64_BITS: Final = 0xFFFFFFFFFFFFFFFF
 
@@ -284,6 +286,7 @@ class FleetLoop:
         if self._pins:
             shape.pinned_pool = self._pins.get(name)
         prompt_tokens, output_tokens = rows.prompt_tokens[row], rows.output_tokens[row]
+        shape.prompt_characters = prompt_tokens * CHARACTERS_A_TOKEN
         exchange = Exchange(
             gateway, number, shape, gateway.now, prompt_tokens, output_tokens, category, rows.quantile[row]
         )

@@ -12,9 +12,10 @@ from typing import Final
 
 from slipstream.core.evidence import CategoryEvidence
 from slipstream.core.fleet import Fleet
-from slipstream.core.policy import ThresholdPolicy, ThresholdSettings
+from slipstream.core.policy import PredictivePolicy, ThresholdPolicy, ThresholdSettings
 from slipstream.core.request import Pool
 from slipstream.enginemodel.settings import ImpossibleEngine
+from slipstream.sim.forecasts import forecasts_of
 from slipstream.sim.round_robin import RoundRobin
 from slipstream.sim.scenario import Equipment, NodeGroup, Policy, PolicyKind, Scenario
 
@@ -66,9 +67,12 @@ def pins_of(scenario: Scenario, policy: Policy) -> Mapping[str, Pool]:
     }
 
 
-def routing_of(policy: Policy, evidence: CategoryEvidence, fleet: Fleet) -> ThresholdPolicy:
+def routing_of(scenario: Scenario, policy: Policy, evidence: CategoryEvidence, fleet: Fleet) -> ThresholdPolicy:
     """The object that decides. Raises ``ValueError`` for the bound, which decides nothing."""
     match policy.kind:
+        case PolicyKind.PREDICTIVE:
+            forecasts = forecasts_of(scenario.groups, lambda group: equipped(group, policy)[1], policy.profile_error)
+            return PredictivePolicy(policy.threshold, evidence, forecasts, scenario.targets)
         case PolicyKind.THRESHOLD:
             return ThresholdPolicy(policy.threshold, evidence)
         case PolicyKind.SPLIT_LISTS:

@@ -34,15 +34,18 @@ class PolicyKind(StrEnum):
     """The pools as given; listed categories to the speculative one, least load inside."""
     THRESHOLD = "threshold"
     """The gateway's own."""
+    PREDICTIVE = "predictive"
+    """The gateway's own where it has a profile of each node: here the very times that its steps take."""
     BOUND = "bound"
     """No policy: what none can exceed, computed (docs/explanation/simulator.md)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """One policy to simulate. ``name`` is unique in a scenario. ``threshold`` is for `THRESHOLD` and gives its ceiling
-    beside (``None`` = as each node's). ``speculative_categories`` is for `SPLIT_LISTS`. ``schedule`` is for
-    `ALL_SCHEDULED`, as in `Speculation`.
+    """One policy to simulate. ``name`` is unique in a scenario. ``threshold`` is for `THRESHOLD` and `PREDICTIVE`;
+    `THRESHOLD` is given its ceiling beside (``None`` = as each node's). ``profile_error`` is for `PREDICTIVE`: what its
+    profiles say that steps take, over what they do take. ``speculative_categories`` is for `SPLIT_LISTS`. ``schedule``
+    is for `ALL_SCHEDULED`, as in `Speculation`.
     """
 
     name: str
@@ -51,6 +54,7 @@ class Policy:
     threshold: ThresholdSettings = field(default_factory=ThresholdSettings)
     speculative_categories: frozenset[str] = frozenset()
     schedule: tuple[tuple[int, int], ...] = ()
+    profile_error: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -99,7 +99,7 @@ def fleet_loop(
     categories = [known[name] for name in plan.categories]
     fleet = Fleet((), 0.0, stale_after_s=settings.stale_after_s, hysteresis=settings.hysteresis)
     evidence = CategoryEvidence(AcceptanceBook(scenario.prior, half_life=settings.evidence_half_life_s))
-    dispatcher = Dispatcher(fleet, evidence, routing_of(policy, evidence, fleet), _chance(seed, "gateway"))
+    dispatcher = Dispatcher(fleet, evidence, routing_of(scenario, policy, evidence, fleet), _chance(seed, "gateway"))
     nodes: list[Node] = []
     groups: list[Group] = []
     changes: list[tuple[float, Resize]] = []

@@ -2,6 +2,7 @@
 
 from slipstream.core.policy.decision import AcceptanceFigure, Candidate, Decision
 from slipstream.core.policy.explain import acceptance_figures, candidates
+from slipstream.core.policy.predictive import Forecasts, PredictivePolicy
 from slipstream.core.policy.probing import ProbingSettings
 from slipstream.core.policy.threshold import ThresholdPolicy, ThresholdSettings
 from slipstream.core.reason import Reason
@@ -10,6 +11,8 @@ __all__ = [
     "AcceptanceFigure",
     "Candidate",
     "Decision",
+    "Forecasts",
+    "PredictivePolicy",
     "ProbingSettings",
     "Reason",
     "ThresholdPolicy",

@@ -104,14 +104,19 @@ def _candidate(
     elif tried and _usable(node):
         reason = Reason.TRIED  # whatever else speaks against it, it would have been asked a second time
     else:
-        reason = _refusal(node, policy, evidence, decision, shape)
+        reason = _refusal(name, node, policy, evidence, decision, shape)
         if reason is None and node.pool is decision.pool and load <= passed_over:
             reason = Reason.AFFINITY
     return Candidate(name, node.pool, chosen, reason, node.occupancy, load)
 
 
 def _refusal(
-    node: NodeFacts, policy: ThresholdPolicy, evidence: Evidence, decision: Decision, shape: RequestShape
+    name: str,
+    node: NodeFacts,
+    policy: ThresholdPolicy,
+    evidence: Evidence,
+    decision: Decision,
+    shape: RequestShape,
 ) -> Reason | None:
     if shape.previous_response is not None and _usable(node):
         return Reason.AFFINITY  # what it refers to is held by one node, whatever models and loads the others have
@@ -128,10 +133,4 @@ def _refusal(
         return Reason.PINNED
     if decision.reason is Reason.HOLDBACK and node.pool is Pool.SPECULATIVE:
         return Reason.HOLDBACK
-    if node.pool is Pool.SPECULATIVE and node.speculator is not None and shape.pinned_pool is None:
-        reason = policy.request_reason(shape, node.speculator, node.engine, evidence)
-        if reason is Reason.SPECULATIVE and policy.below_gain(shape, node.speculator, node.occupancy, evidence):
-            reason = Reason.BELOW_GAIN
-        if reason is not Reason.SPECULATIVE:
-            return reason
-    return node.closed
+    return policy.node_reason(name, node, shape, decision, evidence)

@@ -14,7 +14,7 @@ from typing import Protocol
 from slipstream.core.acceptance import AcceptanceEstimate
 from slipstream.core.affinity import DEFAULT_SLACK, Affinity
 from slipstream.core.node import Speculator, SpeculatorKind
-from slipstream.core.node_state import NodeState, ReplicaGroup
+from slipstream.core.node_state import NodeFacts, NodeState, ReplicaGroup
 from slipstream.core.policy.choice import (
     any_usable,
     closed_because,
@@ -122,10 +122,14 @@ class ThresholdPolicy:
 
     def as_of(self, version: int) -> ThresholdPolicy:
         """The policy by which decisions were made when the fleet was at ``version``, to explain them by."""
+        settings = self._settings_at(version)
+        return self if settings is self.settings else ThresholdPolicy(settings, self._evidence, self.gain)
+
+    def _settings_at(self, version: int) -> ThresholdSettings:
         for until, settings in self._past:
             if version < until:
-                return ThresholdPolicy(settings, self._evidence, self.gain)
-        return self
+                return settings
+        return self.settings
 
     def decide(
         self, fleet: FleetView, shape: RequestShape, now: float, draw: float, avoid: Collection[str] = ()
@@ -241,6 +245,25 @@ class ThresholdPolicy:
         estimate = evidence.estimate(shape.model, speculator, shape.category)
         predicted = self.gain(shape.model, speculator, estimate, occupancy)
         return predicted is not None and predicted <= self.settings.gain_floor
+
+    def node_reason(
+        self,
+        name: str,  # noqa: ARG002 - for policies that know nodes by it
+        node: NodeFacts,
+        shape: RequestShape,
+        decision: Decision,  # noqa: ARG002 - for policies by which nodes compete
+        evidence: Evidence,
+    ) -> Reason | None:
+        """Why a node of the request's model that takes requests, and was not pinned away or held back from, did not get
+        this one; ``None`` = it could have served and was not needed.
+        """
+        if node.pool is Pool.SPECULATIVE and node.speculator is not None and shape.pinned_pool is None:
+            reason = self.request_reason(shape, node.speculator, node.engine, evidence)
+            if reason is Reason.SPECULATIVE and self.below_gain(shape, node.speculator, node.occupancy, evidence):
+                reason = Reason.BELOW_GAIN
+            if reason is not Reason.SPECULATIVE:
+                return reason
+        return node.closed
 
     def rejects(self, shape: RequestShape, speculator: Speculator | None, engine: str | None) -> bool:
         """Whether a node with this speculator and engine refuses a field of the request."""

@@ -1,0 +1,171 @@
+"""Policy `predictive` beside every fixed policy, `threshold` and the bound, in overload and at half of it.
+
+python -m benchmarks.predictive [NAME ...]
+
+Over the example scenarios and two recorded traces, paired by seed: goodput at the load at which the best fixed policy
+falls to 90 % attainment, at 1.2 times that and at half of it. Fixed policies are all standard, all speculative, drafts
+by an engine-side schedule, and static splits; whichever is best at that very load is compared with.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from statistics import mean
+from tempfile import TemporaryDirectory
+
+from slipstream.core.acceptance import alpha_of, mean_acceptance_length_from_survival
+from slipstream.core.policy import ThresholdSettings
+from slipstream.scenarios import read_scenario
+from slipstream.sim.bound import bound
+from slipstream.sim.intervals import interval_of
+from slipstream.sim.measures import measure
+from slipstream.sim.scenario import Policy, PolicyKind, Scenario
+from slipstream.sim.simulate import simulate
+
+EXAMPLES = Path(__file__).parents[1] / "examples"
+WINDOW_S = 120.0
+SEEDS = (1, 2, 3)
+PROFILE_ERROR = 1.15
+SCHEDULE = ((12, 4), (32, 2))
+TRACED = """
+seeds: [1, 2, 3]
+targets: {interactive: {ttft_ms: 2000, tpot_ms: 40}}
+profiles:
+  llama-70b: {model: llama-3.1-70b, hardware: h100, tensor_parallel: 4, speculator: {kind: eagle3}}
+nodes:
+  - {name: spec, count: 2, pool: speculative, profile: llama-70b, slots: 256}
+  - {name: std, count: 2, pool: standard, profile: llama-70b, slots: 256}
+workload:
+  trace: {file: traces/azure-2023-conversation.csv, repeat: true}
+  categories:
+    code: {alpha: 0.75, spread: 0.06}
+    chat: {alpha: 0.5, spread: 0.06}
+policies: [threshold]
+"""
+NAMES = (
+    "first-article",
+    "hidden-average",
+    "interactive-and-bulk",
+    "night-and-burst",
+    "capacity-change",
+    "wrong-draft",
+    "fleet-16",
+    "mooncake",
+    "azure",
+)
+WHOLE = {"night-and-burst": 270.0, "capacity-change": 570.0}
+"""Windows of scenarios whose traffic changes over it."""
+
+
+@contextmanager
+def scenario_file(name: str) -> Iterator[Path]:
+    """The file of a scenario, for as long as it is needed."""
+    if name != "azure":
+        yield EXAMPLES / f"{'long-context' if name == 'mooncake' else name}.yaml"
+        return
+    with TemporaryDirectory() as directory:
+        (Path(directory) / "traces").symlink_to(EXAMPLES / "traces")
+        path = Path(directory) / "azure.yaml"
+        path.write_text(TRACED, encoding="utf-8")
+        yield path
+
+
+def scenario_at(name: str, load: float) -> Scenario:
+    """A scenario at a multiple of its load, over a window that is short where its traffic is steady."""
+    window = WHOLE.get(name, 60.0 if name == "fleet-16" else WINDOW_S)
+    changes = {"load": load, "window_s": window, "warm_up_s": 30.0}
+    with scenario_file(name) as path:
+        made = read_scenario(path, changes=changes)
+        plans = {seed: made.plan_of(seed) for seed in SEEDS}
+    return replace(made, plan_of=plans.__getitem__)
+
+
+def fixed_policies(scenario: Scenario) -> list[Policy]:
+    """All that does not look at the load."""
+    hopeful = frozenset(
+        category.name
+        for category in scenario.categories
+        if alpha_of(mean_acceptance_length_from_survival(category.survival), len(category.survival)) > 0.6
+    )
+    return [
+        Policy("all-standard", PolicyKind.ALL_STANDARD),
+        Policy("all-speculative", PolicyKind.ALL_SPECULATIVE),
+        Policy("all-scheduled", PolicyKind.ALL_SCHEDULED, schedule=SCHEDULE),
+        Policy("split-least-load", PolicyKind.SPLIT_LEAST_LOAD),
+        Policy("split-lists", PolicyKind.SPLIT_LISTS, speculative_categories=hopeful),
+    ]
+
+
+def judged(scenario: Scenario, policy: Policy, seeds: Sequence[int]) -> tuple[list[float], float]:
+    """Goodput by seed, and mean attainment."""
+    window = (scenario.warm_up_s, scenario.warm_up_s + scenario.window_s)
+    found = [measure(simulate(scenario, policy, seed), scenario.targets, window=window).requests for seed in seeds]
+    return [one.goodput for one in found], mean(one.attainment or 0.0 for one in found)
+
+
+def load_at(name: str, attainment: float) -> float:
+    """The multiple of its load at which a scenario's best fixed policy falls to so much, within 5 %."""
+    best_first = fixed_policies(scenario_at(name, 1.0))
+
+    def held(load: float) -> bool:
+        scenario = scenario_at(name, load)
+        for policy in tuple(best_first):
+            if judged(scenario, policy, SEEDS[:1])[1] >= attainment:
+                best_first.remove(policy)
+                best_first.insert(0, policy)
+                return True
+        return False
+
+    low, high = 0.25, 1.0
+    while held(high) and high < 16.0:
+        low, high = high, 1.5 * high
+    while high / low > 1.05:
+        middle = (low * high) ** 0.5
+        low, high = (middle, high) if held(middle) else (low, middle)
+    return low
+
+
+def row(name: str, load: float, times: float) -> None:
+    """Print what a load gives."""
+    scenario = scenario_at(name, load * times)
+    goodputs = {policy.name: judged(scenario, policy, SEEDS)[0] for policy in fixed_policies(scenario)}
+    best = max(goodputs, key=lambda policy: mean(goodputs[policy]))
+    rules = ThresholdSettings(affinity_slack=None)
+    threshold, _ = judged(scenario, Policy("threshold", PolicyKind.THRESHOLD, threshold=rules), SEEDS)
+    predictive, attained = judged(scenario, Policy("predictive", PolicyKind.PREDICTIVE, threshold=rules), SEEDS)
+    wrong = Policy("wrong", PolicyKind.PREDICTIVE, threshold=rules, profile_error=PROFILE_ERROR)
+    mistaken, _ = judged(scenario, wrong, SEEDS)
+    most = mean(bound(scenario, seed).goodput for seed in SEEDS)
+    against = mean(goodputs[best])
+    differences = interval_of([one - other for one, other in zip(predictive, goodputs[best], strict=True)])
+    assert differences is not None
+    gain = mean(predictive) - against
+    closed = gain / (most - against) if most > against else 0.0
+    print(
+        f"{name:<22}{load * times:>6.2f}{times:>5.1f}  {best:<17}{against:>7.2f}{mean(threshold):>7.2f}"
+        f"{mean(predictive):>7.2f}{mean(mistaken):>7.2f}{most:>7.2f}{100 * gain / against if against else 0:>+7.1f} %"
+        f" [{100 * differences[0] / against:+.1f}, {100 * differences[1] / against:+.1f}]{100 * closed:>7.0f} %"
+        f"{100 * attained:>7.0f} %",
+        flush=True,
+    )
+
+
+def main(names: Sequence[str] = NAMES) -> None:
+    """Print the table."""
+    print(
+        f"{'':<22}{'load':>6}{'×':>5}  {'best fixed':<17}{'good/s':>7}{'thresh':>7}{'predic':>7}{'× 1.15':>7}"
+        f"{'bound':>7}{'gain':>9} [95 %]{'closed':>7}{'attained':>9}",
+        flush=True,
+    )
+    for name in names:
+        load = load_at(name, 0.9)
+        for times in (0.5, 1.0, 1.2):
+            row(name, load, times)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:] or NAMES)
