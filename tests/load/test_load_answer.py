@@ -155,3 +155,10 @@ def test_an_answer_nested_too_deep_to_read_is_an_error_and_no_crash() -> None:
     stream.feed(b"data: " + nested + b"\n\n", 1.0)
     stream.end(2.0)
     assert "no JSON object of a completion" in (stream.error or "")
+
+
+def test_the_last_two_events_are_kept_as_they_came() -> None:
+    last = {"choices": [], "timings": {"draft_n": 4}}
+    answer = read(events(ROLE, token("a"), USAGE, last))
+    assert [json.loads(event) for event in answer.closing] == [USAGE, last]
+    assert read(events(done=True)).closing == ()

@@ -24,7 +24,7 @@ __all__ = ["CalibratedNode", "known_node"]
 
 TIMEOUT_S: Final = 5.0
 QUIET_EVERY_S: Final = 0.02
-QUIET_SLACK_S: Final = 1.0
+QUIET_SLACK_S: Final = 0.5
 """How much longer than the engine's own lag it is waited for its last sequence to leave."""
 FIELDS: Final[Mapping[str | None, Mapping[str, Any]]] = {
     "llamacpp": {"ignore_eos": True, "cache_prompt": False},

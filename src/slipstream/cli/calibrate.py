@@ -24,7 +24,7 @@ def calibrate(
     gguf: Annotated[
         Path | None, typer.Option(help="Of --embedded nodes: file to serve; SmolLM2-135M when left out.")
     ] = None,
-    slots: Annotated[int, typer.Option(min=1, max=256, help="Of --embedded nodes: sequences a node works on at once.")] = 8,
+    slots: Annotated[int, typer.Option(min=1, max=256, help="Of --embedded nodes: sequences at once.")] = 8,
     speculator: Annotated[
         str | None,
         typer.Option(help="What drafts, where the engine does not say: draft or ngram; embedded also draft:PATH."),

@@ -7,6 +7,7 @@ import json
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import UTC, datetime
+from textwrap import fill
 from time import monotonic
 
 import typer
@@ -69,7 +70,7 @@ def run(question: Question) -> None:
     else:
         Console(highlight=False).print(calibrate_report(answer))
         for one in told:
-            print(one)
+            print(fill(one, Console().width, subsequent_indent="  ", break_on_hyphens=False, break_long_words=False))
     if verdict.sentences or status is not Status.MEASURED:
         raise _ended(status, *verdict.sentences, *(told if question.as_json and status is not verdict.status else ()))
 
