@@ -256,7 +256,7 @@ def test_a_picture_that_can_not_be_written_is_a_sentence(ask: Ask, tmp_path: Pat
         (("--set", "rate=fast"), "--set takes numbers, not 'fast'"),
         (("--set", "rate=inf"), "--set takes numbers, not 'inf'"),
         (("--set", "window_s=3", "--window", "3"), "--set has window_s twice"),
-        (("--set", "rats=3"), "rats: found a change; allowed: one of rate, load"),
+        (("--set", "rats=3"), "rats: found a change that can not be made; allowed: one of rate, load"),
         (("--window", "0"), "window_s: found 0.0; allowed: more than 0"),
         (("--sweep", "rate"), "--sweep is name=values"),
         (("--sweep", "rate=1,,2"), "--sweep is name=values"),
@@ -276,6 +276,8 @@ def test_a_picture_that_can_not_be_written_is_a_sentence(ask: Ask, tmp_path: Pat
         (("--plot", "no/p.png"), "the plot can not be written to no/p.png"),
         (("--events", "no/e"), "events can not be written to no/e-all-standard-1: No such file"),
         (("--events", "e", "--policy", "bound"), "the bound is computed"),
+        (("--events", ""), "--events names a file for each run by this one, and '.' is no file"),
+        (("--events", "/dev/full"), "--events names a file for each run by this one, and '/dev/full' is no file"),
         (("--replay", "none.jsonl"), "none.jsonl: No such file"),
         (("--replay", "none.jsonl", "--compare"), "--compare means nothing with --replay"),
         (("--replay", "none.jsonl", "--verbose"), "--verbose means nothing with --replay"),
@@ -289,6 +291,24 @@ def test_what_can_not_be_is_a_sentence(
     assert sentence in result.stderr
     assert result.stdout == ""
     assert list(tmp_path.iterdir()) == []
+
+
+def test_events_never_take_the_place_of_the_scenario(tmp_path: Path) -> None:
+    path = tmp_path / "s.yaml"
+    path.write_text(SCENARIO)
+    words = ["simulate", str(path), "--policy", "threshold", "--seed", "1", "--events", str(path)]
+    result = CliRunner().invoke(application("simulate"), words)
+    assert result.exit_code == 2
+    assert "--events would overwrite the scenario" in result.stderr
+    assert path.read_text() == SCENARIO
+
+
+def test_events_that_have_no_room_are_a_sentence(ask: Ask) -> None:
+    result = ask("--policy", "threshold", "--seed", "1", "--events", "/dev/full", status=1)
+    assert result.stderr == (
+        "slipstream simulate: policy threshold, seed 1: events can not be written to /dev/full: "
+        "No space left on device\n"
+    )
 
 
 def test_every_problem_of_a_scenario_has_its_line(tmp_path: Path) -> None:

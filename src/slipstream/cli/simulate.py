@@ -112,7 +112,7 @@ def _simulate(
     compared = baseline_of(points[0].scenario, baseline) if compare or baseline is not None else None
     if events is not None and question.grid:
         raise ImpossibleInput("--events is for single runs: give one value with --set instead of several with --sweep")
-    files = event_files(events, points[0].scenario)
+    files = event_files(events, points[0].scenario, question.file)
     if plot is not None and not question.grid:
         points += question.loads()
     processes = jobs or jobs_for(points)

@@ -11,10 +11,11 @@ from slipstream.sim.scenario import Policy, PolicyKind, Scenario
 __all__ = ["event_files"]
 
 
-def event_files(file: Path | None, scenario: Scenario) -> Callable[[int, Policy, int], Path | None]:
+def event_files(file: Path | None, scenario: Scenario, source: Path) -> Callable[[int, Policy, int], Path | None]:
     """The file of each run of the first point: ``file`` if there is one run, else with policy and seed in its name.
 
-    Raises `ImpossibleInput` where one can not be written, and for a scenario of which nothing is simulated.
+    Raises `ImpossibleInput` where one can not be written or is ``source``, the scenario's own, and for a scenario of
+    which nothing is simulated.
     """
     names: dict[tuple[str, int], Path] = {}
     if file is not None:
@@ -22,9 +23,13 @@ def event_files(file: Path | None, scenario: Scenario) -> Callable[[int, Policy,
         runs = [(name, seed) for name in simulated for seed in scenario.seeds]
         if not runs:
             raise ImpossibleInput("--events is of simulated policies, and the bound is computed")
+        if not file.name or (len(runs) > 1 and file.exists() and not file.is_file()):
+            raise ImpossibleInput(f"--events names a file for each run by this one, and {str(file)!r} is no file")
         for name, seed in runs:
             own = file.with_name(f"{file.stem}-{name}-{seed}{file.suffix}") if len(runs) > 1 else file
             try:
+                if own.exists() and own.samefile(source):
+                    raise ImpossibleInput(f"--events would overwrite the scenario, {source}")
                 own.write_bytes(b"")
             except OSError as error:
                 raise ImpossibleInput(f"events can not be written to {own}: {error.strerror}") from None

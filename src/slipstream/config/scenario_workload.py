@@ -96,7 +96,7 @@ class LengthsSection(Section):
 
 
 def _output_limit(given: object) -> object:
-    if given in {"exact", "none"} or (isinstance(given, int) and not isinstance(given, bool) and given >= 1):
+    if given in ("exact", "none") or (isinstance(given, int) and not isinstance(given, bool) and given >= 1):
         return given
     raise ValueError("exact, none or a number of tokens from 1 on")
 

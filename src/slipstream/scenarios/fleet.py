@@ -98,7 +98,10 @@ def _speculator(section: ScenarioSpeculator, target: Model, directory: Path) -> 
 
 def _named(name: str, directory: Path) -> str:
     """A file beside the scenario by its path, any other name as it is."""
-    return str(directory / name) if (directory / name).exists() else name
+    try:
+        return str(directory / name) if (directory / name).exists() else name
+    except OSError:  # too long for a file's name, say
+        return name
 
 
 def group_of(

@@ -133,7 +133,7 @@ def _good_requests(
     demand, deadline = _demand(scenario, plan, mine, drafts)
     charges = [
         [
-            least_node_time(arm_of(equipment, lengths, shortest, longest), demand)
+            least_node_time(arm_of(equipment, lengths, shortest, longest, int(everyone.sum())), demand)
             for equipment in (kind.standard, kind.speculative)
             if equipment is not None
         ]

@@ -37,8 +37,9 @@ class Node:
 
     ``acceptance`` is what its speculator has accepted of each category, by the category's index; empty for a standard
     node. ``ends_at`` is when the running step ends, infinity = none runs. ``batch_sizes[b]`` counts steps with ``b``
-    sequences admitted. ``polled``: its next poll is due. ``state`` is the gateway's view of it, ``None`` while it is
-    not in the fleet. ``joined_at`` and ``present_s`` are since when it is there, and for how long it was before.
+    sequences admitted, up to a size that was reached. ``polled``: its next poll is due. ``state`` is the gateway's view
+    of it, ``None`` while it is not in the fleet. ``joined_at`` and ``present_s`` are since when it is there, and for
+    how long it was before.
     """
 
     __slots__ = (
@@ -85,7 +86,7 @@ class Node:
         self.engine = engine
         self.acceptance = acceptance
         self.ends_at: float = inf
-        self.batch_sizes: list[int] = [0] * (slots + 1)
+        self.batch_sizes: list[int] = []
         self.state: NodeState | None = None
         self.leaving = False
         self.polled = False
@@ -123,6 +124,8 @@ class Node:
             ends_at = engine.begin_step(now)
             if ends_at < inf:
                 running = engine.running
+                if running >= len(sizes):
+                    self._widen(running)
                 sizes[running] = sizes[running] + 1  # cheaper than +=, which is a generic addition
             now = ends_at
         self.ends_at = now
@@ -151,7 +154,14 @@ class Node:
     def _begin(self, now: float) -> None:
         self.ends_at = self.engine.begin_step(now)
         if self.ends_at < inf:
-            self.batch_sizes[self.engine.running] += 1
+            running = self.engine.running
+            if running >= len(self.batch_sizes):
+                self._widen(running)
+            self.batch_sizes[running] += 1
+
+    def _widen(self, running: int) -> None:
+        """Room to count batches of that size, and more in one go; not of every size, since slots may be a million."""
+        self.batch_sizes.extend([0] * (2 * running + 1 - len(self.batch_sizes)))
 
     def next_poll(self, after: float, interval_s: float) -> float:
         """The first moment later than ``after`` at which it is polled: multiples of the interval, its phase past them,

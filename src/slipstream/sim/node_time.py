@@ -97,12 +97,12 @@ class Charges:
         return float((self.share * self.low_s + (1.0 - self.share) * self.high_s).sum())
 
 
-def arm_of(equipment: Equipment, drafts: Iterable[int], shortest: int, longest: int) -> Arm:
-    """Of requests with at least ``shortest`` cached tokens and at most ``longest``. ``drafts``: lengths that anyone may
-    choose; of those the equipment can not run none is taken. A standard engine drafts nothing.
+def arm_of(equipment: Equipment, drafts: Iterable[int], shortest: int, longest: int, requests: int) -> Arm:
+    """Of ``requests`` with at least ``shortest`` cached tokens and at most ``longest``. ``drafts``: lengths that anyone
+    may choose; of those the equipment can not run none is taken. A standard engine drafts nothing.
     """
     settings, rows, speculation = equipment.settings, equipment.rows, equipment.settings.speculation
-    sizes = range(1, _largest_batch(settings, shortest) + 1)
+    sizes = range(1, min(_largest_batch(settings, shortest), requests) + 1)
     chunks = [0, *(after for before, after in pairwise(KNOTS) if before < settings.step_tokens)]
     reach = [after for before, after in pairwise(KNOTS) if after > shortest and before < longest]
     steps: list[_Floats] = []

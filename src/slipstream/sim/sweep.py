@@ -137,9 +137,9 @@ def run_trials(
     """Every policy and seed of every point, each as it is done; on ``jobs`` processes, with 1 in this one.
 
     ``events`` names the file that gets what happens (see `slipstream.sim.events`) at a point, an index, under a policy
-    and seed; OSError where it can not be written. ``progress`` is called some times a second. Who closes the iterator,
-    or is interrupted while it runs, leaves no process behind. Raises `TrialFailed`, which says what of all the runs it
-    was. What goes to other processes must survive pickling.
+    and seed. ``progress`` is called some times a second. Who closes the iterator, or is interrupted while it runs,
+    leaves no process behind. Raises `TrialFailed`, which says what of all the runs it was. What goes to other processes
+    must survive pickling.
     """
     if jobs < 1:
         raise ValueError(f"there is at least one job, not {jobs}")
@@ -219,6 +219,8 @@ def _run(task: _Task, report: Callable[[int, float], None]) -> Trial | str:
             )
     except (SlipstreamError, ImpossibleInput) as error:
         return str(error)
+    except OSError as error:
+        return f"events can not be written to {task.events}: {error.strerror}"
     window = (scenario.warm_up_s, scenario.warm_up_s + scenario.window_s)
     measures = measure(run, scenario.targets, window=window)
     curves = latency_curves(run, window=window)
