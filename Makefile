@@ -64,10 +64,11 @@ test: $(STAMP)
 	$(MAKE) compiled
 
 pure: $(STAMP)
-	$(BIN)/pytest $(SPREAD) --cov --cov-report=term
+	$(BIN)/pytest $(SPREAD) -m "not compiled" --cov --cov-report=term
 
 compiled: $(TESTED)/.built
-	PYTHONPATH=$(TESTED) SLIPSTREAM_EXPECT_COMPILED=1 $(BIN)/pytest $(SPREAD) tests/test_build.py tests/core tests/gateway
+	PYTHONPATH=$(TESTED) SLIPSTREAM_EXPECT_COMPILED=1 $(BIN)/pytest $(SPREAD) \
+		tests/test_build.py tests/core tests/gateway tests/enginemodel tests/sim tests/test_docs.py tests/test_scenario_examples.py
 
 format: $(STAMP)
 	$(BIN)/ruff format .
