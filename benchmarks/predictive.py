@@ -27,7 +27,7 @@ from slipstream.sim.scenario import Policy, PolicyKind, Scenario
 from slipstream.sim.simulate import simulate
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
-WINDOW_S = 120.0
+WINDOW_S = 90.0
 SEEDS = (1, 2, 3)
 PROFILE_ERROR = 1.15
 SCHEDULE = ((12, 4), (32, 2))
