@@ -79,18 +79,21 @@ def _decoded(
         return None
     low, high = int(inside[0]), int(inside[-1])
     chunks = int(first_chunks[high + 1] - first_chunks[low + 1])
-    seen = len(starts) - 1
-    steps = float(seen)
+    told = chunks * (tokens - 1) / (len(times) - 1)
+    steps = float(high - low)
     if not drafts:
-        steps = float(fewest)
+        steps = told
     elif sample is not None:
-        steps = float(np.clip(seen, fewest, fewest + (MOST_CUT_OFF if k is None else k)))
+        # Chunks of several steps may have come together, because an engine or this client was busy: counts know better.
+        seen, most = len(starts) - 1, fewest + (MOST_CUT_OFF if k is None else k)
+        if not fewest <= seen <= most:
+            steps = told * min(max(seen, fewest), most) / (tokens - 1)
     emitted = 1.0 + (tokens - 1) * float(first_chunks[low] + chunks / 2.0) / (len(times) - 1)
     return Decoded(
         result.request.label,
         float(starts[high] - starts[low]),
-        chunks * (tokens - 1) / (len(times) - 1),
-        (high - low) * steps / seen,
+        told,
+        steps,
         (result.prompt_tokens or 0) + emitted,
         sample,
     )
