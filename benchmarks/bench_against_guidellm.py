@@ -2,9 +2,9 @@
 
 `python -m benchmarks.bench_against_guidellm GUIDELLM`, the program of guidellm installed somewhere else
 (`python -m venv there && there/bin/pip install guidellm`). Both send prompts of the same lengths with the same output
-lengths in the same order, and nothing counts as warm-up. On a machine that has other work, `chrt -f 10` before it
-measures as on a quiet one. What guidellm calls inter-token latency is TPOT here; its own TPOT is E2E over all tokens.
-docs/explanation/bench-against-guidellm.md has the figures.
+lengths in the same order, and nothing counts as warm-up; guidellm's Poisson arrivals are sent again as a trace. On a
+machine that has other work, `chrt -f 10` before it measures as on a quiet one. What guidellm calls inter-token latency
+is TPOT here; its own TPOT is E2E over all tokens. docs/explanation/bench-against-guidellm.md has the figures.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ CHARACTERS_PER_TOKEN = 4
 NODE = ("--target", "Llama-3.3-70B", "--hardware", "H100", "--tp", "4", "--slots", "64")
 LOADS = (
     ("constant, 5/s", "kind=constant,rate=5", ("--arrivals", "constant", "--rate", "5")),
-    ("Poisson, 5/s", "kind=poisson,rate=5", ("--arrivals", "poisson", "--rate", "5")),
     ("8 at once", "kind=concurrent,streams=8", ("--concurrency", "8")),
+    ("Poisson, as guidellm sent it", "kind=poisson,rate=4", ("--trace",)),
 )
 ROWS = (
     ("requests/s", "requests_per_s"),
@@ -72,7 +72,7 @@ def node() -> Iterator[str]:
 
 
 def of_guidellm(program: str, url: str, profile: str, folder: Path) -> dict[str, float]:
-    """What it measures; a new process each time, as it is used."""
+    """What it measures; a new process each time, as it is used. What it sent is left in the folder as a trace."""
     prompts, report = folder / "prompts.jsonl", folder / "report.json"
     if not prompts.exists():
         lengths = lengths_of("--output-tokens", OUTPUT_TOKENS)
@@ -97,23 +97,35 @@ def of_guidellm(program: str, url: str, profile: str, folder: Path) -> dict[str,
         *("--data", f"kind=json_file,path={prompts}", "--output", f"kind=json,path={report}"),
     ]
     subprocess.run(command, check=True, env=os.environ | {"HF_HUB_OFFLINE": "1"}, stdout=subprocess.DEVNULL)
-    metrics = json.loads(report.read_text())["benchmarks"][0]["metrics"]
+    told = json.loads(report.read_text())["benchmarks"][0]
+    sent = sorted(
+        (request["info"]["timings"]["targeted_start"], request["output_tokens"])
+        for request in told["requests"]["successful"]
+    )
+    first = sent[0][0]
+    rows = [
+        {"timestamp": (at - first) * 1000.0, "input_length": PROMPT_TOKENS, "output_length": tokens}
+        for at, tokens in sent
+    ]
+    (folder / "trace.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    metrics = told["metrics"]
 
-    def told(name: str, factor: float = 1.0) -> tuple[float, float]:
+    def figures(name: str, factor: float = 1.0) -> tuple[float, float]:
         one = metrics[name]["successful"]
         return one["mean"] * factor, one["percentiles"]["p95"] * factor
 
-    ttft, tpot = told("time_to_first_token_ms"), told("inter_token_latency_ms")
-    e2e = told("request_latency", 1000.0)
-    return {"requests_per_s": told("requests_per_second")[0]} | _named(ttft=ttft, tpot=tpot, e2e=e2e)
+    ttft, tpot = figures("time_to_first_token_ms"), figures("inter_token_latency_ms")
+    e2e = figures("request_latency", 1000.0)
+    return {"requests_per_s": figures("requests_per_second")[0]} | _named(ttft=ttft, tpot=tpot, e2e=e2e)
 
 
-def of_bench(url: str, options: tuple[str, ...]) -> dict[str, float]:
-    """What `slipstream bench` measures."""
+def of_bench(url: str, options: tuple[str, ...], folder: Path) -> dict[str, float]:
+    """What `slipstream bench` measures; with ``--trace``, on what guidellm sent."""
+    lengths = ("--output-tokens", OUTPUT_TOKENS, "--prompt-tokens", str(PROMPT_TOKENS))
+    load = (*options, str(folder / "trace.jsonl")) if options == ("--trace",) else (*options, *lengths)
     command = [
-        *(sys.executable, "-m", "slipstream", "bench", url, *options, "--json", "--warm-up", "0"),
-        *("--requests", str(REQUESTS), "--output-tokens", OUTPUT_TOKENS, "--seed", str(SEED)),
-        *("--prompt-tokens", str(PROMPT_TOKENS)),
+        *(sys.executable, "-m", "slipstream", "bench", url, *load),
+        *("--json", "--warm-up", "0", "--requests", str(REQUESTS), "--seed", str(SEED)),
     ]
     told: dict[str, Any] = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)["targets"][0]
     pairs = {name: (told[f"{name}_ms"]["mean"], told[f"{name}_ms"]["p95"]) for name in ("ttft", "tpot", "e2e")}
@@ -132,7 +144,7 @@ def main(arguments: list[str]) -> None:
     print("| load | | guidellm | slipstream bench | difference |\n|---|---|---:|---:|---:|")
     with tempfile.TemporaryDirectory() as folder, node() as url:
         for load, profile, options in LOADS:
-            theirs, ours = of_guidellm(program, url, profile, Path(folder)), of_bench(url, options)
+            theirs, ours = of_guidellm(program, url, profile, Path(folder)), of_bench(url, options, Path(folder))
             for row, key in ROWS:
                 change = ours[key] / theirs[key] - 1.0
                 print(f"| {load} | {row} | {theirs[key]:.2f} | {ours[key]:.2f} | {change:+.1%} |", flush=True)

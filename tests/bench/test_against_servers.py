@@ -275,6 +275,21 @@ async def test_who_does_not_say_what_runs_is_not_asked() -> None:
     assert seen == []
 
 
+async def test_what_is_not_known_for_a_while_is_left_out() -> None:
+    told = iter([3, None, 5])
+    over = asyncio.Event()
+
+    async def source() -> int | None:
+        running = next(told)
+        if running == 5:
+            over.set()
+        return running
+
+    async with watched(source) as seen, asyncio.timeout(20):
+        await over.wait()
+    assert seen in ([3], [3, 5])
+
+
 async def test_an_engine_whose_load_is_not_told_is_not_asked() -> None:
     """Its page of models is vLLM's, and the one of metrics is no such page."""
     models = answer(200, b'{"data": [{"id": "m", "owned_by": "vllm", "max_model_len": 10}]}')

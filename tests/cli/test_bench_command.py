@@ -207,6 +207,15 @@ def test_requests_that_fail_are_counted_by_why() -> None:
     assert "18 failed: status 503: all full" in failed.stdout
 
 
+def test_a_gateways_admin_api_tells_what_runs(node: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("slipstream.bench.running.EVERY_S", 0.01)
+    fleet = answer(200, b'{"nodes": [{"occupancy": 3}, {"occupancy": 4}]}')
+    with in_thread(lambda: scripted_node(fleet)) as admin:
+        document = told(node, "--concurrency", "2", "--requests", "20", *SHORT, "--admin", admin.url)
+        assert {call.target for call in admin.calls} == {"/fleet"}
+    assert document["targets"][0]["running_p95"] == 7.0
+
+
 def interrupting(after: int) -> Behaviour:
     """Ctrl-C when so many completions were asked for; from then on none is answered."""
     asked = 0
@@ -252,3 +261,10 @@ def test_ctrl_c_leaves_of_a_comparison_the_parts_that_both_were_sent() -> None:
         arguments = ("--compare", f"A={one.url}", f"B={other.url}", "--rate", "200", "--requests", "20", "--parts", "2")
         stopped = bench(*arguments, "--warm-up", "0", status=130)
     assert "B minus A over 1 parts" in stopped.stdout
+
+
+def test_a_comparison_without_a_part_that_both_were_sent_is_none() -> None:
+    with in_thread(lambda: scripted_node(interrupting(11))) as node:
+        servers = ("--compare", f"A={node.url}", f"B={node.url}")
+        stopped = bench(*servers, "--concurrency", "1", "--requests", "20", status=130)
+    assert "interrupted before anything was measured" in stopped.stderr

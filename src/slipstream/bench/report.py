@@ -1,4 +1,4 @@
-"""Results as JSON, with the keys that docs/reference/bench-json.md promises.
+"""Results as JSON, with the keys that docs/reference/bench.md promises.
 
 Numbers carry their unit in the key's last part, an interval stands beside its figure, unknown is null.
 """

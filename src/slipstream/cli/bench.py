@@ -80,15 +80,17 @@ def bench(
         bool, typer.Option("--find-max", help="Look for the highest rate at which enough requests meet the targets.")
     ] = False,
     attainment: Annotated[
-        float, typer.Option(min=0.01, max=1.0, help="With --find-max: the share that must meet them.")
+        float,
+        typer.Option(min=0.01, max=1.0, help="Share of requests that must meet them for --find-max to go higher."),
     ] = 0.9,
-    points: Annotated[int, typer.Option(min=1, help="With --find-max: rates to measure at most.")] = 16,
+    points: Annotated[int, typer.Option(min=1, help="Most rates that --find-max measures.")] = 16,
     compare: Annotated[
         list[str] | None,
         typer.Option(help="NAME=URL, twice: send parts of one plan to both in turn, and tell the difference."),
     ] = None,
     parts: Annotated[
-        int | None, typer.Option(min=2, help="With --compare: parts of the plan; 10 when left out, if long enough.")
+        int | None,
+        typer.Option(min=2, help="Parts of the plan to --compare by; 10 when left out, if it is long enough."),
     ] = None,
     model: Annotated[str | None, typer.Option(help="Model to ask for; the first that it names.")] = None,
     ignore_eos: Annotated[
