@@ -131,6 +131,8 @@ def test_steps_that_nobody_makes_longer_are_no_burden_but_for_the_time() -> None
         (((1.0, 1.0),), (), (0.0, 1.0)),
         (((1.0,),), (0,), (0.0, 1.0)),
         (((1.0, 1.0),), (0,), (0.0,)),
+        (((1.0, 0.0),), (0,), (0.0, 1.0)),
+        (((1.0, 1.0),), (0,), (-1.0, 1.0)),
     ],
 )
 def test_rows_that_do_not_fit_one_another_are_refused(

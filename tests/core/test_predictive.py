@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fleets import MODEL, fleet_of, report, shape, speculative, standard
-from slipstream.core.acceptance import AcceptanceBook, AcceptancePrior
+from slipstream.core.acceptance import AcceptanceBook, AcceptancePrior, SpeculationSample
 from slipstream.core.dispatch import Dispatcher, Placement
 from slipstream.core.errors import AllFull
 from slipstream.core.evidence import CategoryEvidence
@@ -181,6 +181,41 @@ def test_a_speculator_that_stops_takes_its_forecast_along() -> None:
     dispatcher.report("s", 0.2, 0.2, report(speculating=False))
     after = place(dispatcher, now=0.3)
     assert (after.node.name, after.decision.reason) == ("t", Reason.NO_SPECULATOR)
+    fleet.drain("s", 0.3)
+    assert place(dispatcher, now=0.3).decision.reason is Reason.DRAINING
+
+
+def test_another_speculator_is_foretold_anew() -> None:
+    fleet = fleet_of(speculative("s"), standard("t"))
+    dispatcher = predictive(fleet)
+    place(dispatcher)
+    dispatcher.report("s", 0.2, 0.2, report(running=1, k=2))
+    assert place(dispatcher, now=0.3).decision.reason is Reason.SPECULATIVE
+
+
+def test_a_speculative_node_of_which_nothing_recent_is_known_gets_nothing() -> None:
+    fleet = fleet_of(speculative("s"), standard("t"))
+    dispatcher = predictive(fleet)
+    dispatcher.report("t", 5.0, 5.0, report(speculating=False))
+    after = place(dispatcher, now=5.1)
+    assert (after.node.name, after.decision.reason) == ("t", Reason.STALE)
+    assert reasons(dispatcher, after)["s"] is Reason.STALE
+
+
+def test_long_answers_seen_are_long_answers_foretold() -> None:
+    loose = {TrafficClass.INTERACTIVE: Target(e2e_s=10.0)}
+
+    def ceiling(output_tokens: int) -> int | None:
+        dispatcher = predictive(fleet_of(standard("t")), targets=loose)
+        for _ in range(20):
+            dispatcher.settle(place(dispatcher), Outcome(Ending.COMPLETED, 200, output_tokens=output_tokens), 0.2)
+        for _ in range(20):
+            place(dispatcher)
+        return learned(dispatcher).learned_ceiling("t")
+
+    long, short = ceiling(300), ceiling(100)
+    assert long is not None
+    assert short is None or long < short
 
 
 def test_requests_that_have_ended_cost_nothing_any_more() -> None:
@@ -213,8 +248,13 @@ def test_a_category_that_goes_standard_is_probed_until_it_was_measured() -> None
     dispatcher = predictive(fleet_of(speculative("s"), standard("t")), often, targets=tight)
     found = [place(dispatcher, shape("chat")) for _ in range(4)]
     assert [one.decision.reason for one in found] == [Reason.BELOW_GAIN, Reason.PROBE] + [Reason.BELOW_GAIN] * 2
-    dispatcher.settle(found[1], Outcome(Ending.COMPLETED, 200), 0.2)
-    assert Reason.PROBE in {place(dispatcher, shape("chat")).decision.reason for _ in range(2)}
+    dispatcher.settle(found[1], Outcome(Ending.CLIENT_GONE), 0.2)
+    (again,) = [
+        one for one in (place(dispatcher, shape("chat")) for _ in range(2)) if one.decision.reason is Reason.PROBE
+    ]
+    measured = SpeculationSample(drafted=200, accepted=80, verify_steps=50, output_tokens=130)
+    dispatcher.settle(again, Outcome(Ending.COMPLETED, 200, sample=measured), 0.3)
+    assert Reason.PROBE not in {place(dispatcher, shape("chat")).decision.reason for _ in range(4)}
 
 
 def test_why_the_others_did_not_get_it_is_told() -> None:
@@ -286,15 +326,26 @@ def test_long_sequences_fill_a_small_cache() -> None:
     assert after[extra] < 4 - after[extra]
 
 
+def test_sequences_longer_than_all_that_is_foretold_are_no_matter() -> None:
+    def tiny(_node: NodeState) -> Forecast:
+        return Forecast((0.0, 500.0), ((0.02, 0.02),) * 6, (0,) * 6, 1.0, (0.0, 0.01), 2000)
+
+    dispatcher = predictive(fleet_of(standard("t")), forecasts=tiny)
+    for _ in range(20):
+        short = place(dispatcher, shape("code", prompt_characters=400))
+        dispatcher.settle(short, Outcome(Ending.COMPLETED, 200), 0.2)
+    assert on(dispatcher, 6, shape("code", prompt_characters=32_000)) == {"t": 6}
+
+
 def test_models_are_kept_apart_and_nodes_that_come_back_are_new() -> None:
     other = NodeSpec("o", "http://o:1", Pool.STANDARD, "vllm", ("other",))
     fleet = fleet_of(standard("t"), other)
     dispatcher = predictive(fleet)
-    place(dispatcher)
     assert place(dispatcher, RequestShape("other", "code")).node.name == "o"
-    held = place(dispatcher, RequestShape(MODEL, "code"))
+    held = [place(dispatcher, RequestShape(MODEL, "code")) for _ in range(2)]
     dispatcher.remove("t")
-    dispatcher.settle(held, Outcome(Ending.COMPLETED, 200), 0.2)
+    for placement in held:
+        dispatcher.settle(placement, Outcome(Ending.COMPLETED, 200), 0.2)
     dispatcher.add(standard("t"), 0.3)
     dispatcher.report("t", 0.3, 0.3, report(speculating=False))
     assert place(dispatcher, now=0.4).node.name == "t"

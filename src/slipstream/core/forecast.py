@@ -50,6 +50,8 @@ class Forecast:
             raise ValueError("a forecast has a row of step times and a draft length for each occupancy, from 1 on")
         if len(tokens) < 2 or any(len(row) != len(tokens) for row in (prefill, *steps)):
             raise ValueError("a forecast's rows have a time for each of its two or more token counts")
+        if min(min(row) for row in steps) <= 0.0 or min(prefill) < 0.0:
+            raise ValueError("a forecast's steps take some time, and prompts none at least")
         self.tokens = tokens
         self.steps = steps
         self.drafts = drafts
@@ -200,8 +202,6 @@ def _burden(forecast: Forecast, work: Work, occupancy: int, predicted: Predictio
 
 def _met(used: float, steepness: float) -> float:
     """The probability that a target of which so much is predicted to be used is met: logistic in the logarithm."""
-    if used <= 0.0:
-        return 1.0
     exponent = steepness * log(used)
     if exponent > 50.0:
         return 0.0

@@ -165,20 +165,17 @@ class PredictivePolicy(ThresholdPolicy):
         """As `ThresholdPolicy.decide`."""
         decision = super().decide(fleet, shape, now, draw, avoid)
         if shape.decodes:
-            place = self._places.get(decision.node)
-            if place is not None:
-                self._count(place, self._kind(shape).index, shape.sequences)
+            self._count(self._places[decision.node], self._kind(shape).index, shape.sequences)
         return decision
 
     def finished(self, decision: Decision, shape: RequestShape) -> None:
         """As `ThresholdPolicy.finished`."""
         super().finished(decision, shape)
         if shape.decodes and shape.previous_response is None:  # what follows a response was not placed by a policy
-            place = self._places.get(decision.node)
-            if place is not None:
-                self._count(place, self._kind(shape).index, -shape.sequences)
-                if place.node.group is None and not any(place.residents):
-                    del self._places[decision.node]  # it has left the fleet, and was the last to end
+            place = self._places[decision.node]
+            self._count(place, self._kind(shape).index, -shape.sequences)
+            if place.node.group is None and not any(place.residents):
+                del self._places[decision.node]  # it has left the fleet, and this was its last request
 
     def node_reason(
         self, name: str, node: NodeFacts, shape: RequestShape, decision: Decision, evidence: Evidence
@@ -204,8 +201,6 @@ class PredictivePolicy(ThresholdPolicy):
         if place is None or place.equipment is None or not self._by_index:
             return None
         kind = max(self._by_index, key=_seen)
-        if kind.index >= len(place.equipment.outlooks):
-            return None
         worth = place.equipment.outlooks[kind.index].worth
         for occupancy in range(1, len(worth) - 1):
             if (occupancy + 1) * worth[occupancy + 1] < occupancy * worth[occupancy]:
@@ -304,7 +299,7 @@ class PredictivePolicy(ThresholdPolicy):
         """Whether a speculative node may be given what makes its occupancy ``after``. A ceiling that an operator fixed
         at run time holds.
         """
-        if not node.fresh or node.speculator is None:
+        if not node.fresh:
             return False
         if node.fixed_ceiling is not None and after > node.ceiling:
             return False
