@@ -16,7 +16,8 @@ from slipstream.calibrate.measured_profile import Form, profile_document
 from slipstream.calibrate.report import Status, calibration_document, verdict_of
 from slipstream.core.speedup import CurveShape, crossovers_of
 from slipstream.costmodel.profiles import LinearCosts, TableCosts, profile_of
-from slipstream.emulate import emulated
+from slipstream.costmodel.steps import step_rows
+from slipstream.emulate import Pace, emulated
 
 BATCHES = [1, 2, 4, 8]
 
@@ -166,3 +167,33 @@ async def test_nodes_of_the_wrong_kind_are_refused(order: tuple[int, int], sente
     async with two_nodes() as nodes:
         with pytest.raises(NodeUnusable, match=sentence):
             await calibrated([nodes[place].url for place in order], replace(PLAN, output_tokens=16))
+
+
+async def test_each_draft_length_has_a_node_and_a_curve_of_its_own() -> None:
+    plan = replace(PLAN, batch_sizes=(1,), categories=("code",), rounds=1, output_tokens=31)
+    async with (
+        two_nodes() as (standard, four),
+        emulated("llamacpp", node_settings(drafts=True, k=2)) as two,
+    ):
+        found = findings_of(await calibrated([standard.url, four.url, two.url], plan))
+        same = findings_of(await calibrated([standard.url, four.url, four.url], plan))
+    assert [arm.k for arm in found.speculative] == [4, 2]
+    costs = profile_of(profile_document(found, "table", hardware="none", date="2026"), "made")
+    assert isinstance(costs, TableCosts)
+    assert costs.step_s.keys() == {0, 2, 4}
+    assert costs.provenance.note.endswith(plan.fingerprint)
+    with pytest.raises(ValueError, match="two speculative nodes draft 4 tokens"):
+        profile_document(same, "table", hardware="none", date="2026")
+    with pytest.raises(ValueError, match="a line needs two batch sizes"):
+        profile_document(found, "linear", hardware="none", date="2026")
+
+
+async def test_what_a_node_refuses_is_told() -> None:
+    """A context that no node takes: every request of those waves fails, and the other context's points stand."""
+    plan = replace(PLAN, batch_sizes=(1,), context_tokens=(64, 9000), categories=("code",), rounds=1, output_tokens=31)
+    room = Pace(step_rows(COSTS), kv_tokens=4096)
+    async with two_nodes(pace=room) as (standard, speculative):
+        found = findings_of(await calibrated([standard.url, speculative.url], plan))
+    first, second = found.speculative[0].curves
+    assert (first.batch_sizes, second.batch_sizes) == ((1,), ())
+    assert any("do not fit into a cache" in sentence for sentence in verdict_of(found).sentences)

@@ -29,13 +29,18 @@ def calibrate(
         str | None,
         typer.Option(help="What drafts, where the engine does not say: draft or ngram; embedded also draft:PATH."),
     ] = None,
-    budget: Annotated[str, typer.Option(help="How long it may take: what matters most is measured first.")] = "5m",
+    budget: Annotated[
+        str | None, typer.Option(help="How long it may take, what matters most first; 5m, or 2m of --embedded nodes.")
+    ] = None,
     largest: Annotated[
         int | None, typer.Option(min=1, help="Largest batch size; what the nodes take, or 64, when left out.")
     ] = None,
     context: Annotated[
-        str, typer.Option(help="Tokens of a prompt, as 256 or 256,2048; the ceiling is for all.")
-    ] = "256",
+        str | None,
+        typer.Option(
+            help="Tokens of a prompt; several, as 256,2048, share the ceiling. 256, or 64 of --embedded nodes."
+        ),
+    ] = None,
     categories: Annotated[str, typer.Option(help="Kinds of prompts, in turn; names are the gateway's.")] = "code,chat",
     output_tokens: Annotated[int, typer.Option(min=16, help="Tokens of an answer.")] = 64,
     rounds: Annotated[int, typer.Option(min=1, help="How often each batch size is visited at most.")] = 10,

@@ -18,6 +18,8 @@ from slipstream.costmodel.errors import ImpossibleInput
 __all__ = ["Asked", "asked_of"]
 
 MOST_CONTEXT = 1_000_000
+ELSEWHERE, EMBEDDED = ("5m", "256"), ("2m", "64")
+"""Budget and context where none is given; on the cores of this machine, prompts take long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +41,8 @@ class Asked:
 
 def asked_of(question: Question) -> Asked:
     """Raises `ImpossibleInput` with a sentence."""
-    contexts = list(dict.fromkeys(question.context.split(",")))  # the first one asked for stays the first
+    budget, context = EMBEDDED if question.embedded else ELSEWHERE
+    contexts = dict.fromkeys((question.context or context).split(","))  # the first one asked for stays the first
     by_size = [whole_numbers("--context", text, 1, MOST_CONTEXT)[0] for text in contexts]
     categories = tuple(dict.fromkeys(name.strip() for name in question.categories.split(",") if name.strip()))
     if not categories:
@@ -55,7 +58,7 @@ def asked_of(question: Question) -> Asked:
         speculative=question.speculative,
         speculator_kind=_kind(question),
         drafts=question.speculator or "ngram",
-        budget_s=seconds_of("--budget", question.budget),
+        budget_s=seconds_of("--budget", question.budget or budget),
         contexts=tuple(by_size),
         categories=categories,
         api_key=_api_key(question.api_key_variable),

@@ -17,9 +17,9 @@ class Question(NamedTuple):
     gguf: Path | None
     slots: int
     speculator: str | None
-    budget: str
+    budget: str | None
     largest: int | None
-    context: str
+    context: str | None
     categories: str
     output_tokens: int
     rounds: int
