@@ -127,7 +127,10 @@ def of_bench(url: str, options: tuple[str, ...], folder: Path) -> dict[str, floa
         *(sys.executable, "-m", "slipstream", "bench", url, *load),
         *("--json", "--warm-up", "0", "--requests", str(REQUESTS), "--seed", str(SEED)),
     ]
-    told: dict[str, Any] = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)["targets"][0]
+    ended = subprocess.run(command, check=False, stdout=subprocess.PIPE)
+    if ended.returncode:
+        raise SystemExit(f"slipstream bench ended with status {ended.returncode}")
+    told: dict[str, Any] = json.loads(ended.stdout)["targets"][0]
     pairs = {name: (told[f"{name}_ms"]["mean"], told[f"{name}_ms"]["p95"]) for name in ("ttft", "tpot", "e2e")}
     return {"requests_per_s": told["requests_per_s"]} | _named(**pairs)
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from slipstream.cli.bench import Question
 from slipstream.cli.bench_asked import Asked, asked_of
+from slipstream.cli.bench_options import Question
 from slipstream.cli.bench_question import lengths_of, process_of, seconds_of, shares_of, target_of
 from slipstream.core.errors import SlipstreamError
 from slipstream.core.goodput import Target

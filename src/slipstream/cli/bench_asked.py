@@ -10,7 +10,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from slipstream.cli.admin_client import TOKEN_VARIABLE
-from slipstream.cli.bench import Question
+from slipstream.cli.bench_options import Question
 from slipstream.cli.bench_question import (
     Traffic,
     Words,

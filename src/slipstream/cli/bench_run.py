@@ -24,8 +24,8 @@ from slipstream.bench.running import RunningSource, admin_source, engine_source
 from slipstream.bench.samples import samples_of
 from slipstream.bench.server import Sight, look_at
 from slipstream.bench.verdict import Status, Verdict, is_out_of_reach, out_of_reach, verdict_of, verdict_of_search
-from slipstream.cli.bench import Question
 from slipstream.cli.bench_asked import Asked, asked_of
+from slipstream.cli.bench_options import Question
 from slipstream.cli.bench_report import bench_report
 from slipstream.cli.descriptors import allow_many_connections
 from slipstream.cli.stopping import stop_signals
