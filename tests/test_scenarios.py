@@ -231,6 +231,12 @@ def test_what_a_profile_is_made_of_may_be_a_file_beside_the_scenario(folder: Pat
         ([("p95: 100", "p95: 1000")], "code.output_tokens: found something that can not be (lognormal lengths"),
         ([("per_s: 5", "per_s: 0")], "scenario.yaml:12: workload: found something that can not be (poisson arrivals"),
         ([("per_s: 5", "per_s: 1.0e-9")], "workload: found something that can not be (no request would arrive"),
+        ([("window_s: 20", "window_s: 1.0e-6")], "those of the first 2 s, the warm-up, do not count"),
+        ([("h100,", f"{'h' * 300},")], "no hardware is called"),
+        (
+            [("{model: llama-3.1-8b, hardware: h100, speculator: {kind: eagle3}}", "{file: /dev/zero}")],
+            "no regular file",
+        ),
         ([("speculator: {kind: eagle3}", "")], "scenario.yaml:10: nodes[0].pool: found a pool whose nodes speculate"),
         ([("output_tokens: {values: [5]}", "output_tokens: {mean: 5, maximum: 4}")], "jobs.output_tokens: found some"),
     ],

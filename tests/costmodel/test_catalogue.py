@@ -142,7 +142,7 @@ def test_a_configuration_that_says_too_little_is_told(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text('{"hidden_size": 8}')
     with pytest.raises(ImpossibleInput, match="num_attention_heads is missing"):
         model_named(str(tmp_path))
-    for content, sentence in (("no", "is not JSON"), ("[]", "holds no JSON object")):
+    for content, sentence in (("no", "is not JSON"), ("[" * 100_000, "is not JSON"), ("[]", "holds no JSON object")):
         (tmp_path / "config.json").write_text(content)
         with pytest.raises(ImpossibleInput, match=sentence):
             model_named(str(tmp_path))

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import multiprocessing
+import subprocess
+import sys
+import time
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+from process_life import wait_until_gone
 from slipstream.core.errors import SlipstreamError
 from slipstream.costmodel.profiles import TableCosts
 from slipstream.costmodel.steps import step_rows
@@ -18,6 +23,7 @@ from slipstream.sim.scenario import Policy, PolicyKind, Scenario, Target
 from slipstream.sim.sweep import Point, PointResult, Progress, Trial, TrialFailed, collect, points_of, run_trials, sweep
 from tiny_scenarios import PROVENANCE, group, plan_of, scenario
 
+FLEET_16 = Path(__file__).parents[2] / "examples" / "fleet-16.yaml"
 STANDARD = Policy("all-standard", PolicyKind.ALL_STANDARD)
 THRESHOLD = Policy("threshold", PolicyKind.THRESHOLD)
 BOUND = Policy("bound", PolicyKind.BOUND)
@@ -126,6 +132,23 @@ def test_who_stops_listening_leaves_no_process_behind() -> None:
     assert isinstance(next(trials), Trial)
     trials.close()  # type: ignore[attr-defined] # a generator
     assert not multiprocessing.active_children()
+
+
+def test_workers_end_with_a_parent_that_is_killed() -> None:
+    words = ["simulate", str(FLEET_16), "--jobs", "2", "--seeds", "9"]
+    with subprocess.Popen([sys.executable, "-m", "slipstream", *words], stdout=subprocess.DEVNULL) as parent:
+        try:
+            deadline = time.monotonic() + 30
+            while len(workers := children_of(parent.pid)) < 3:  # two, and what tracks their semaphores
+                assert time.monotonic() < deadline
+                time.sleep(0.02)
+        finally:
+            parent.kill()
+    assert all(wait_until_gone(worker) for worker in workers)
+
+
+def children_of(pid: int) -> list[int]:
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
 def test_trials_are_put_in_order_whatever_order_they_come_in() -> None:

@@ -206,3 +206,4 @@ def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
     assert refused(tmp_path / "none.csv").line is None
     assert "can not be read: No such file" in str(refused(tmp_path / "none.csv"))
     assert "can not be read: Is a directory" in str(refused(tmp_path))
+    assert "no regular file" in str(refused(Path("/dev/zero")))

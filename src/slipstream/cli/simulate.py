@@ -14,6 +14,7 @@ from rich.console import Console, RenderableType
 from slipstream.cli.crossover_question import given_names
 from slipstream.cli.picture import check_picture
 from slipstream.cli.simulate_question import Question, baseline_of, changes_of, grid_of, seeds_of
+from slipstream.cli.stopping import unwinding
 from slipstream.core.errors import ConfigError
 from slipstream.costmodel.errors import ImpossibleInput
 
@@ -71,7 +72,7 @@ def simulate(
     as_json: Annotated[bool, typer.Option("--json", help="Print it as JSON.")] = False,
 ) -> None:
     """Simulate a fleet under several policies, and say what each is worth."""
-    with _one_sentence():
+    with _one_sentence(), unwinding():
         question = Question(
             scenario,
             tuple(policy or ()),

@@ -8,7 +8,7 @@ import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-__all__ = ["bear_early_reloads", "stop_signals"]
+__all__ = ["bear_early_reloads", "stop_signals", "unwinding"]
 
 
 def bear_early_reloads() -> None:
@@ -54,6 +54,25 @@ def stop_signals(reload: Callable[[], None] | None = None) -> Iterator[asyncio.E
         yield told
     finally:
         leave()
+
+
+@contextmanager
+def unwinding() -> Iterator[None]:
+    """SIGTERM and SIGHUP end the command as an error would, so that the processes and files that it made for itself go
+    with it; the status is the shell's for the signal. A command that was started with nohup is not ended by SIGHUP.
+    """
+
+    def end(number: int, _frame: object) -> None:
+        raise SystemExit(128 + number)
+
+    mine = [number for number in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(number) is signal.SIG_DFL]
+    for number in mine:
+        signal.signal(number, end)
+    try:
+        yield
+    finally:
+        for number in mine:
+            signal.signal(number, signal.SIG_DFL)
 
 
 def _has_terminal() -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from collections.abc import Mapping
 from math import inf
@@ -19,10 +20,12 @@ _QUANTISED = {"fp8": "fp8", "mxfp4": "fp4", "nvfp4": "fp4", "awq": "int4", "gptq
 def read_json(path: Path) -> dict[str, Any]:
     """An object from a JSON file. Raises ImpossibleInput with a sentence if there is none."""
     try:
+        if path.exists() and not path.is_file() and not path.is_dir():
+            raise OSError(errno.EINVAL, "no regular file")  # a device or a pipe may never end
         document = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise ImpossibleInput(f"{path} can not be read: {error.strerror}") from None
-    except ValueError:
+    except (ValueError, RecursionError):
         raise ImpossibleInput(f"{path} is not JSON") from None
     if not isinstance(document, dict):
         raise ImpossibleInput(f"{path} holds no JSON object")

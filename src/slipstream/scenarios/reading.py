@@ -15,7 +15,9 @@ from slipstream.scenarios.policies import gateway_of, policy_of, prior_of, unequ
 from slipstream.scenarios.problems import Problems
 from slipstream.scenarios.traffic import categories_of, mix_of
 from slipstream.sim.scenario import NodeGroup, Scenario, Target
+from slipstream.workload.errors import ImpossibleWorkload
 from slipstream.workload.mix import make_plan
+from slipstream.workload.plan import Plan
 
 __all__ = ["read_scenario"]
 
@@ -53,7 +55,7 @@ def _scenario(path: Path, loaded: LoadedScenario, problems: Problems) -> Scenari
     for index, policy in enumerate(policies):
         problems.found += unequipped(policy, groups, ("policies", index), loaded.report)
     with problems.at("workload"):
-        make_plan(mix, config.seeds[0])
+        _check_arrivals(make_plan(mix, config.seeds[0]), config.warm_up_s)
     return Scenario(
         name=path.stem,
         groups=tuple(groups),
@@ -76,6 +78,15 @@ def _scenario(path: Path, loaded: LoadedScenario, problems: Problems) -> Scenari
         prior=prior_of(config),
         about=config.about,
     )
+
+
+def _check_arrivals(plan: Plan, warm_up_s: float) -> None:
+    """Raises ImpossibleWorkload where there would be nothing to measure, as of a trace shorter than the warm-up."""
+    if plan.duration_s < warm_up_s:
+        raise ImpossibleWorkload(
+            f"the last request would arrive after {plan.duration_s:g} s, and those of the first {warm_up_s:g} s, "
+            "the warm-up, do not count"
+        )
 
 
 def _target(section: TargetSection) -> Target:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import multiprocessing
+import os
 import signal
 import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -13,6 +14,7 @@ from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from threading import Thread
 from time import perf_counter
 from typing import Final
 
@@ -166,7 +168,7 @@ def _run_in_processes(points: Sequence[Point], tasks: Sequence[_Task], jobs: int
     with TemporaryDirectory(prefix="slipstream-sweep-") as directory:
         shares = Path(directory) / "shares"
         shares.write_bytes(bytes(_SHARE.size * len(tasks)))
-        executor = ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"), _leave_interrupts_to_the_parent)
+        executor = ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"), _belong_to_the_parent)
         running: dict[Future[Trial | str], _Task] = {}
         try:
             running.update((executor.submit(_run_apart, task, shares), task) for task in tasks)
@@ -187,8 +189,19 @@ def _run_in_processes(points: Sequence[Point], tasks: Sequence[_Task], jobs: int
                 process.join()
 
 
-def _leave_interrupts_to_the_parent() -> None:
+def _belong_to_the_parent() -> None:
+    """Interrupts are the parent's business, and a worker ends with it, also where it was killed: the pipe for its tasks
+    would never tell, since every worker holds both ends.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    Thread(target=_end_with_the_parent, daemon=True).start()
+
+
+def _end_with_the_parent() -> None:
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(1)
 
 
 def _run_apart(task: _Task, shares: Path) -> Trial | str:

@@ -70,9 +70,11 @@ def read_trace(path: Path, trace_format: TraceFormat | None = None) -> Trace:
     passed over. Fractions of a second beyond the sixth digit of Azure's are cut.
 
     Raises:
-        TraceUnreadable: no such file, not a trace, a line that is none, or no request in it.
+        TraceUnreadable: no such file, no regular one, not a trace, a line that is none, or no request in it.
     """
     try:
+        if path.exists() and not path.is_file() and not path.is_dir():
+            raise TraceUnreadable(path, None, "no regular file")  # a device or a pipe may never end
         # Bytes that are no UTF-8 stand in columns that nobody reads, or are found as what no number is made of.
         with path.open(encoding="utf-8-sig", errors="replace") as lines:
             return _read(path, lines, trace_format)
