@@ -258,7 +258,16 @@ async def served(
         results.append(result)
 
     arrival_s = plan.arrival_s - plan.arrival_s[0]
-    await drive_at_times(f"{node.url}/v1", arrival_s.tolist(), next_request, on_result=on_result, clock=time)
+    await drive_at_times(
+        f"{node.url}/v1",
+        arrival_s.tolist(),
+        next_request,
+        on_result=on_result,
+        headers={
+            "connection": "close"
+        },  # a node closes idle ones by the wall clock, and others may keep us from seeing it
+        clock=time,
+    )
     answers = whole(sorted(results, key=lambda result: result.position))
     counted = np.array([result.prompt_tokens for result in answers], plan.prompt_tokens.dtype)
     return replace(plan, arrival_s=arrival_s, prompt_tokens=counted), answers
