@@ -91,12 +91,20 @@ def _decoded(
     emitted = 1.0 + (tokens - 1) * float(first_chunks[low] + chunks / 2.0) / (len(times) - 1)
     return Decoded(
         result.request.label,
-        float(starts[high] - starts[low]),
+        _lasts_s(starts[low : high + 1]),
         told,
         steps,
         (result.prompt_tokens or 0) + emitted,
         sample,
     )
+
+
+def _lasts_s(starts: NDArray[np.float64]) -> float:
+    """From the first to the last of steps, by a straight line through them all: one that is seen late, at either end,
+    would else count for the whole.
+    """
+    places = np.arange(len(starts)) - (len(starts) - 1) / 2.0
+    return float(places @ (starts - starts[0]) / (places @ places) * (len(starts) - 1))
 
 
 def _arrivals(result: LoadResult) -> NDArray[np.float64]:

@@ -1,0 +1,150 @@
+"""Waves of the engine model in its own time: what is found is what was set, however busy this machine is."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from functools import cache
+from itertools import pairwise
+from random import Random
+
+import pytest
+
+from calibrated_nodes import COSTS, K
+from slipstream.calibrate.findings import Findings, findings_of
+from slipstream.calibrate.measured_profile import Form, profile_document
+from slipstream.calibrate.node import CalibratedNode
+from slipstream.calibrate.plan import CalibrationPlan, Point
+from slipstream.calibrate.report import calibration_document, recommendation
+from slipstream.calibrate.run import Arm, Observed
+from slipstream.calibrate.steady import steady_part
+from slipstream.calibrate.waves import Wave
+from slipstream.core.latency import latency_of
+from slipstream.core.node import NodeReport
+from slipstream.core.speedup import CurveShape, crossovers_of
+from slipstream.costmodel.profiles import LinearCosts, Provenance, profile_of
+from slipstream.costmodel.steps import step_rows
+from slipstream.enginemodel.acceptance import survival_of
+from slipstream.enginemodel.engine import Engine
+from slipstream.enginemodel.sequence import Sequence as Running
+from slipstream.enginemodel.settings import EngineSettings, Speculation
+from slipstream.enginemodel.step_times import StepTimes
+from slipstream.engines.llamacpp import LLAMACPP
+from slipstream.engines.scrape import Scraper
+from slipstream.load import LoadResult, PlannedRequest
+
+BATCHES = (1, 2, 4, 8)
+PLAN = CalibrationPlan(BATCHES, (64,), ("code", "chat"), 81, 6, 1)
+DEAR = LinearCosts(Provenance("made", "1", "none", "m", "2026"), step_s=0.006, token_s=1e-4, draft_pass_s=0.02)
+CHEAP = LinearCosts(Provenance("made", "1", "none", "m", "2026"), step_s=0.006, token_s=1e-5, draft_pass_s=1e-4)
+
+
+def answers(costs: LinearCosts, point: Point, alpha: float, seed: int, *, drafts: bool) -> list[LoadResult]:
+    """So many requests at once; a chunk for each token, those of a step together."""
+    settings = EngineSettings(slots=64, speculation=Speculation(k=K) if drafts else None)
+    engine = Engine(settings, StepTimes(step_rows(costs)), Random(seed).random)
+    survival = survival_of(alpha, K) if drafts else ()
+    running = [Running(place, point.context_tokens, PLAN.output_tokens, survival) for place in range(point.batch_size)]
+    for sequence in running:
+        assert engine.submit(sequence, 0.0)
+    times: list[list[float]] = [[] for _ in running]
+    now = 0.0
+    while any(sequence.emitted < PLAN.output_tokens for sequence in running):
+        now = engine.begin_step(now)
+        engine.end_step(now)
+        for place, sequence in enumerate(running):
+            times[place] += [now] * (sequence.emitted - len(times[place]))
+    return [
+        _answer(PLAN.categories[place % 2], sequence, seen)
+        for place, (sequence, seen) in enumerate(zip(running, times, strict=True))
+    ]
+
+
+def _answer(category: str, sequence: Running, seen: Sequence[float]) -> LoadResult:
+    told = {"predicted_n": len(seen), "draft_n": sequence.drafted, "draft_n_accepted": sequence.accepted}
+    usage = {"prompt_tokens": sequence.prompt_tokens, "completion_tokens": len(seen)}
+    return LoadResult(
+        PlannedRequest("m", (), len(seen), category),
+        1,
+        latency=latency_of(0.0, seen[0], seen[-1], len(seen)),
+        chunk_gaps=[after - before for before, after in pairwise(seen)],
+        prompt_tokens=sequence.prompt_tokens,
+        output_tokens=len(seen),
+        closing=(json.dumps({"usage": usage, "timings": told}).encode(),),
+    )
+
+
+def arm(costs: LinearCosts, alpha: float, *, drafts: bool) -> Arm:
+    facts = NodeReport(version="b1", k=K if drafts else None, speculating=drafts, models=("m",))
+    node = CalibratedNode("http://n:1", LLAMACPP, facts, "m", None, None, Scraper("http://n:1"), None)
+    found = Arm(node, drafts, prefill=(0.006, 2e-5))
+    for size in BATCHES:
+        point = Point(64, size)
+        for seed in range(max(4, 24 // size)):
+            results = answers(costs, point, alpha, seed, drafts=drafts)
+            decoded = steady_part(results, "llamacpp", drafts=drafts, k=K)
+            found.waves.setdefault(point, []).append(
+                Wave(point, tuple(result.request.label for result in results), decoded, (size,), None, 1.0, None)
+            )
+    return found
+
+
+@cache
+def calibration(costs: LinearCosts = COSTS, alpha: float = 1.0) -> Findings:
+    arms = arm(costs, alpha, drafts=False), arm(costs, alpha, drafts=True)
+    return findings_of(Observed(PLAN, arms[0], arms[1:], 1.0, "", interrupted=False, busy=False))
+
+
+@pytest.mark.parametrize("alpha", [1.0, 0.7])
+@pytest.mark.parametrize("form", ["table", "linear"])
+def test_the_profile_has_the_step_times_that_were_set(form: Form, alpha: float) -> None:
+    document = profile_document(calibration(alpha=alpha), form, hardware="none", date="2026-11-30")
+    costs = profile_of(document, "made")
+    assert costs.standard_s(BATCHES, 100).tolist() == pytest.approx(COSTS.standard_s(BATCHES, 0).tolist(), rel=0.005)
+    expected = COSTS.speculative_s(BATCHES, K, 0).tolist()
+    assert costs.speculative_s(BATCHES, K, 100).tolist() == pytest.approx(expected, rel=0.02)
+    assert costs.proposing_share == pytest.approx(1.0, abs=0.02)
+
+
+@pytest.mark.parametrize(("alpha", "near"), [(1.0, 0.01), (0.7, 0.05)])
+def test_the_crossover_is_the_one_that_was_set(alpha: float, near: float) -> None:
+    tau = 1.0 + sum(survival_of(alpha, K))
+    exact = (tau * COSTS.standard_s(BATCHES, 0) / COSTS.speculative_s(BATCHES, K, 0)).tolist()
+    (curve,) = calibration(alpha=alpha).speculative[0].curves
+    assert curve.shape is CurveShape.FALLS_BELOW
+    assert curve.crossovers == pytest.approx(crossovers_of(BATCHES, exact), rel=near)
+    for gain, speedup in zip(curve.gains, exact, strict=True):
+        assert gain.speedup == pytest.approx(speedup, rel=near)
+        assert gain.interval is not None
+        assert gain.interval[0] <= gain.speedup <= gain.interval[1]
+
+
+def test_the_ceiling_is_the_largest_batch_that_surely_gains() -> None:
+    """2.2, 1.7 and 1.15 times as fast, and then slower."""
+    assert calibration().ceiling == 4
+    assert recommendation(calibration()) == "Ceiling 4: up to there speculation is surely at least 5% faster."
+
+
+def test_acceptance_is_the_one_that_was_set() -> None:
+    for estimate in calibration(alpha=0.7).speculative[0].acceptance.values():
+        assert estimate.alpha == pytest.approx(0.7, abs=0.03)
+
+
+def test_a_draft_too_dear_does_not_pay_from_the_first_batch_on() -> None:
+    found = calibration(DEAR, 0.5)
+    assert found.ceiling is None
+    assert calibration_document(found)["curves"][0]["shape"] == "below 1 from the first point on"
+    assert recommendation(found).startswith("Speculation does not pay here: it is slower from the first batch size on")
+
+
+def test_a_gain_too_small_does_not_pay_either() -> None:
+    costs = LinearCosts(Provenance("made", "1", "none", "m", "2026"), step_s=0.006, token_s=1e-6, draft_pass_s=0.006)
+    found = calibration(costs, 0.999)  # five tokens for five steps' time, less what is never drafted
+    assert found.ceiling is None
+    assert recommendation(found).startswith("Speculation does not pay here: ")
+
+
+def test_where_it_always_pays_the_ceiling_is_as_far_as_was_looked() -> None:
+    found = calibration(CHEAP, 0.9)
+    assert found.speculative[0].curves[0].shape is CurveShape.NEVER_BELOW
+    assert recommendation(found).startswith("Ceiling 8, the largest that was tested: ")
