@@ -46,7 +46,7 @@ def server(node: EmulatedNode) -> Server:
 
 
 async def looked_at(url: str, model: str | None = None) -> Sight:
-    return await look_at(url, model, plan(4), headers={}, fields=IGNORE_EOS, timeout_s=30.0)
+    return await look_at(url, model, plan(4), seed=1, headers={}, fields=IGNORE_EOS, timeout_s=30.0)
 
 
 async def loaded(node: EmulatedNode, plan: Plan, concurrency: int | None = None, warm_up: int = 2) -> Measurement:

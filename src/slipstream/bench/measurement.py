@@ -58,7 +58,7 @@ async def measured(
 ) -> Measurement:
     """Send a plan and wait for all answers, or until ``stop`` is set: then what is under way is hung up on.
 
-    ``warm_up`` is below the plan's requests. ``arm`` and ``arms`` as of `asked`.
+    ``warm_up`` is below the plan's requests. ``seed`` is that of the prompts; ``arm`` and ``arms`` as of `asked`.
     """
     request_at = asked(server, plan, seed, arm=arm, arms=arms)
     results: list[LoadResult] = []

@@ -77,22 +77,30 @@ def asked(server: Server, plan: Plan, seed: int, *, arm: int = 0, arms: int = 1)
 
 
 async def look_at(
-    url: str, model: str | None, plan: Plan, *, headers: Mapping[str, str], fields: Mapping[str, Any], timeout_s: float
+    url: str,
+    model: str | None,
+    plan: Plan,
+    *,
+    seed: int,
+    headers: Mapping[str, str],
+    fields: Mapping[str, Any],
+    timeout_s: float,
 ) -> Sight:
-    """Ask for the model, unless it is told, and send the plan's first requests one after another.
+    """Ask for the model, unless it is told, and send the plan's first requests one after another, with prompts of
+    ``seed`` and of the number after it.
 
     Raises `ServerUnusable` when nothing answers, or not with a stream of content, or with an error.
     """
     base_url = base_url_of(url)
     found = await _first_model(base_url, headers, needed=model is None)
     server = Server(base_url, model or found, headers, fields, timeout_s)
-    cold = await _alone(server, plan, 1, seed=-1)
+    cold = await _alone(server, plan, 1, seed=seed)
     counted = cold[0].prompt_tokens
     if counted:
         prompt = cold[0].request.messages[0]["content"]
         characters = min(max(len(prompt) / counted, FEWEST_CHARACTERS), MOST_CHARACTERS)
         server = replace(server, characters_per_token=characters)
-    alone = await _alone(server, plan, ALONE - 1, seed=-2)
+    alone = await _alone(server, plan, ALONE - 1, seed=seed + 1)
     return Sight(server, alone, counts_tokens=all(result.output_tokens is not None for result in alone))
 
 

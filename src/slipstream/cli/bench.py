@@ -77,7 +77,9 @@ def bench(
         typer.Option(help="Admin API of a gateway under load, to see how much runs: URL, or NAME=URL of two."),
     ] = None,
     timeout: Annotated[str, typer.Option(help="How long one answer may take.")] = "10m",
-    seed: Annotated[int, typer.Option(min=0, help="The same one gives the same requests at the same times.")] = 1,
+    seed: Annotated[
+        int, typer.Option(min=0, help="The same one gives requests of the same lengths at the same times.")
+    ] = 1,
     plot: Annotated[Path | None, typer.Option(help="Draw it into this .png or .svg file.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")] = False,
 ) -> None:
