@@ -16,6 +16,7 @@ from benchmarks import (
     emulated_node,
     keys,
     polling,
+    predictive,
     real_engine,
     ruler,
     simulator,
@@ -35,6 +36,7 @@ BENCHMARKS: dict[str, Callable[[], None]] = {
     "emulated-node": emulated_node.main,
     "crossover": crossover.main,
     "simulator": simulator.main,
+    "predictive": predictive.main,
     "real-engine": real_engine.main,
     "ruler": lambda: ruler.main([]),
 }

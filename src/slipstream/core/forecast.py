@@ -16,6 +16,8 @@ __all__ = ["PRESSED", "Company", "Forecast", "Outlook", "Prediction", "Work", "o
 
 LENGTH_SPREAD: Final = 0.7
 """Relative spread of answers' lengths within a category: lognormal ones whose 95th percentile is 2.4 times the mean."""
+DRAFT_SPREAD: Final = 0.3
+"""Relative spread of tokens a step between requests of a category: of how well they can be drafted, and of luck."""
 LOGISTIC: Final = 1.702
 """A logistic curve that much steeper is within 0.01 of the normal distribution's."""
 EFFORT: Final = 0.02
@@ -161,10 +163,11 @@ def outlook(forecast: Forecast, work: Work, spread: float) -> Outlook:
     """``spread`` (above 0): standard deviation of the logarithm of what comes true over what was predicted."""
     worth, stay_s, burden_s = [0.0], [1.0], [1.0]
     target = work.target
-    within = LOGISTIC / spread
-    within_e2e = LOGISTIC / sqrt(spread * spread + LENGTH_SPREAD * LENGTH_SPREAD)
     for occupancy in range(1, forecast.most + 1):
         predicted = predict(forecast, work, occupancy)
+        drafts = DRAFT_SPREAD if work.acceptance is not None and forecast.drafts[occupancy - 1] > 0 else 0.0
+        within = LOGISTIC / sqrt(spread * spread + drafts * drafts)
+        within_e2e = LOGISTIC / sqrt(spread * spread + drafts * drafts + LENGTH_SPREAD * LENGTH_SPREAD)
         probability, used = 1.0, 0.0
         if target.ttft_s is not None:
             probability *= _met(predicted.ttft_s / target.ttft_s, within)

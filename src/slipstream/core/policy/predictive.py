@@ -31,7 +31,7 @@ __all__ = ["Forecasts", "PredictivePolicy"]
 Forecasts = Callable[[NodeState], Forecast | None]
 """The forecast of a node as it is equipped now; ``None`` = there is none that is valid."""
 
-SPREAD: Final = 0.2
+SPREAD: Final = 0.15
 """Relative spread of what comes true about what was predicted, unless told."""
 CHARACTERS_A_TOKEN: Final = 4.0
 PROMPT_TOKENS: Final = 500.0
