@@ -99,7 +99,15 @@ async def _answered(asked: Asked) -> tuple[dict[str, Any], Verdict]:
 
 async def _looked_at(asked: Asked, url: str, plan: Plan) -> Sight:
     """Raises ServerUnusable also where a target needs what the server does not say."""
-    sight = await look_at(url, asked.model, plan, headers=asked.headers, fields=asked.fields, timeout_s=asked.timeout_s)
+    sight = await look_at(
+        url,
+        asked.model,
+        plan,
+        seed=_prompt_seed(),
+        headers=asked.headers,
+        fields=asked.fields,
+        timeout_s=asked.timeout_s,
+    )
     if asked.target.tpot_s is not None and not sight.counts_tokens:
         raise ServerUnusable(
             f"{url} sends no usage with its streams, so that its tokens are not known: there is no TPOT to hold "
@@ -225,8 +233,8 @@ async def _running(asked: Asked, name: str, sight: Sight) -> AsyncIterator[Runni
 
 
 def _prompt_seed() -> int:
-    """Another one each time: what an earlier run has left in a cache of prefixes must not make this one faster. Arrivals
-    and lengths have the seed that was asked for.
+    """Another one each time: what an earlier run has left in a cache of prefixes must not make this one faster.
+    Arrivals and lengths have the seed that was asked for.
     """
     return randbits(48)
 
