@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -11,8 +12,12 @@ import pytest
 from aiohttp import web
 
 from calibrated_nodes import PLAN, calibrated, known, node_settings, two_nodes
+from emulated_client import ask, fault
+from gateway_rig import eventually
 from slipstream.calibrate.errors import NodeBusy, NodeUnusable
 from slipstream.calibrate.node import known_node
+from slipstream.calibrate.plan import Point
+from slipstream.calibrate.waves import Asker, measured_wave
 from slipstream.core.node import SpeculatorKind
 from slipstream.emulate import emulated
 
@@ -113,3 +118,37 @@ async def test_what_is_asked_for_and_known_of_each_engine(dialect: str, fields: 
 async def test_what_drafts_can_be_told() -> None:
     async with two_nodes() as (_, node), known(node.url, speculator_kind=SpeculatorKind.NGRAM) as (found,):
         assert found.speculator.fingerprint == "ngram"
+
+
+async def test_counters_that_went_back_tell_nothing() -> None:
+    """An engine that was started again between two looks."""
+    asker = Asker(16, 1, 4.0)
+    async with two_nodes() as (_, node), known(node.url) as (found,):
+        first = await measured_wave(found, Asker(80, 1, 4.0), Point(16, 1), ("code",), drafts=True, shared=False)
+        assert first.counted is not None
+        assert first.counted.output_tokens == 80
+        resetting = asyncio.create_task(measured_wave(found, asker, Point(16, 1), ("code",), drafts=True, shared=False))
+        await eventually(lambda: node.engine.running == 1)
+        node.engine.reset_counters()
+        assert (await resetting).counted is None
+
+
+async def test_who_comes_beside_is_noticed() -> None:
+    async with two_nodes() as (_, node), known(node.url) as (found,):
+        wave = asyncio.create_task(
+            measured_wave(found, Asker(200, 1, 4.0), Point(16, 1), ("code",), drafts=True, shared=False)
+        )
+        await eventually(lambda: node.engine.running == 1)
+        others = [asyncio.create_task(ask(node, stream=True, max_tokens=5000, ignore_eos=True)) for _ in range(2)]
+        with pytest.raises(NodeBusy, match="where 1 are ours"):
+            await wave
+        for other in others:
+            other.cancel()
+
+
+async def test_a_node_whose_pages_fall_silent_is_not_taken_for_idle() -> None:
+    async with two_nodes("vllm") as (_, node), known(node.url) as (found,):
+        await fault(node, "refuse", seconds=60.0)
+        with pytest.raises(NodeBusy, match="does not answer"):
+            await found.quiet(shared=False)
+        assert await found.quiet(shared=True) is None

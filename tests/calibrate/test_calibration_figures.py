@@ -80,6 +80,24 @@ def test_several_steps_in_one_chunk_are_told_by_the_counts() -> None:
     assert one.tokens == pytest.approx(one.steps)
 
 
+def test_steps_whose_chunks_came_together_are_told_by_the_drafts() -> None:
+    """The client was busy: it read two steps of three tokens at a time. 25 tokens, 16 of them drafted: 8 steps."""
+    told = {"predicted_n": 25, "draft_n": 32, "draft_n_accepted": 16}
+    usage = {"prompt_tokens": 100, "completion_tokens": 25}
+    result = LoadResult(
+        PlannedRequest("m", (), 25, "code"),
+        1,
+        latency=latency_of(0.0, 0.1, 0.18, 25),
+        chunk_gaps=[0.02, *[0.0] * 5] * 4,
+        prompt_tokens=100,
+        output_tokens=25,
+        closing=(json.dumps({"usage": usage, "timings": told}).encode(),),
+    )
+    (one,) = steady_part([result], "llamacpp", drafts=True, k=4)
+    assert one.elapsed_s / one.steps == pytest.approx(0.01)
+    assert one.tokens / one.steps == pytest.approx(3.0)
+
+
 @pytest.mark.parametrize(
     "results",
     [

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cache
 from itertools import pairwise
+from pathlib import Path
 from random import Random
 
 import pytest
@@ -15,10 +17,11 @@ from slipstream.calibrate.findings import Findings, findings_of
 from slipstream.calibrate.measured_profile import Form, profile_document
 from slipstream.calibrate.node import CalibratedNode
 from slipstream.calibrate.plan import CalibrationPlan, Point
-from slipstream.calibrate.report import calibration_document, recommendation
+from slipstream.calibrate.report import Status, calibration_document, recommendation, verdict_of
 from slipstream.calibrate.run import Arm, Observed
 from slipstream.calibrate.steady import steady_part
 from slipstream.calibrate.waves import Wave
+from slipstream.cli.calibrate_plot import draw
 from slipstream.core.latency import latency_of
 from slipstream.core.node import NodeReport
 from slipstream.core.speedup import CurveShape, crossovers_of
@@ -148,3 +151,38 @@ def test_where_it_always_pays_the_ceiling_is_as_far_as_was_looked() -> None:
     found = calibration(CHEAP, 0.9)
     assert found.speculative[0].curves[0].shape is CurveShape.NEVER_BELOW
     assert recommendation(found).startswith("Ceiling 8, the largest that was tested: ")
+
+
+def rushed(waves: int) -> Findings:
+    """So many waves of one request, and nothing else."""
+    arms = [arm(COSTS, 1.0, drafts=drafts) for drafts in (False, True)]
+    for one in arms:
+        one.waves = {point: told[:waves] for point, told in one.waves.items() if point.batch_size == 1}
+    return findings_of(Observed(PLAN, arms[0], (arms[1],), 1.0, "", interrupted=False, busy=False))
+
+
+def test_one_request_is_too_few_and_a_table_all_the_same() -> None:
+    found = rushed(1)
+    assert recommendation(found) == "Too few requests to propose a ceiling."
+    assert verdict_of(found).status is Status.TOO_FEW
+    assert verdict_of(found).sentences == ("too few requests to tell at 1 at once: give more time (--budget)",)
+    assert recommendation(rushed(4)).startswith("Ceiling 1, the largest that was tested")
+
+
+def test_a_profile_says_what_engine_in_which_version() -> None:
+    found = calibration()
+    standard, speculative = found.observed.standard, found.observed.speculative[0]
+    nameless = replace(speculative.node, facts=NodeReport(k=K)), replace(standard.node, facts=NodeReport())
+    arms = [replace(one, node=node) for one, node in zip((speculative, standard), nameless, strict=True)]
+    unknown = findings_of(replace(found.observed, standard=arms[1], speculative=(arms[0],)))
+    with pytest.raises(ValueError, match="--engine-version"):
+        profile_document(unknown, "table", hardware="none", date="2026")
+    told = profile_document(unknown, "table", hardware="none", date="2026", engine_version="b2")
+    assert (told["engine"], told["version"]) == ("llamacpp", "b2")
+
+
+def test_a_picture_of_curves_with_and_without_intervals(tmp_path: Path) -> None:
+    for place, found in enumerate((calibration(), rushed(1))):
+        file = tmp_path / f"{place}.svg"
+        draw({"title": "a against b", **calibration_document(found)}, file)
+        assert ("ceiling 4" in file.read_text()) is (place == 0)

@@ -38,7 +38,7 @@ def test_tables_a_profile_and_a_picture(tmp_path: Path) -> None:
     admin = serve_admin(Admin(dispatcher, collector, lambda: 0.5, "1"), "127.0.0.1", 0)
     with beside(two_nodes()) as (standard, speculative), beside(admin) as admin_url:
         result = run(
-            "--standard", standard.url, "--speculative", speculative.url, "--rounds", 3, "--largest", 2,
+            "--standard", standard.url, "--speculative", speculative.url, "--rounds", 2, "--largest", 2,
             "--context", 64, "--output-tokens", 41, "--hardware", "1x none", "--output", profile, "--plot", picture,
             "--apply", admin_url,
         )  # fmt: skip
@@ -121,15 +121,28 @@ def test_interrupted_it_tells_what_there_is_and_applies_nothing() -> None:
     assert "slipstream calibrate: interrupted" in result.stderr
 
 
-def test_a_gateway_that_is_not_there_is_an_error() -> None:
+def test_what_can_not_be_handed_on_is_an_error_beside_what_was_measured(tmp_path: Path) -> None:
     with beside(two_nodes()) as (standard, speculative):
         result = run(
             "--standard", standard.url, "--speculative", speculative.url, "--largest", 1, "--rounds", 2,
             "--context", 16, "--output-tokens", 41, "--apply", "http://127.0.0.1:1", "--json",
+            "--output", tmp_path, "--hardware", "none",
         )  # fmt: skip
     assert result.exit_code == 1
     assert json.loads(result.stdout)["ceiling"] == 1
+    assert f"no profile: {tmp_path} can not be written: Is a directory" in result.stderr
     assert "the ceiling was not applied: no admin API answers" in result.stderr
+
+
+@pytest.mark.engine
+def test_it_starts_nodes_of_its_own(tmp_path: Path) -> None:
+    """With no time to measure them: a page of the documents does that."""
+    profile = tmp_path / "p.json"
+    result = run("--embedded", "--budget", "50ms", "--slots", 1, "--output", profile)
+    assert result.exit_code == 5, result.output
+    assert "the budget of 0.05 s is used up" in " ".join(result.stdout.split())
+    assert "no profile: too little was measured for a table" in " ".join(result.stdout.split())
+    assert not profile.exists()
 
 
 def test_a_node_that_is_not_there() -> None:

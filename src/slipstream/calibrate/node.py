@@ -118,9 +118,7 @@ class CalibratedNode:
             running = None if report is None else report.sequences
             if shared or running == 0:
                 return None if report is None else report.counters
-            if running is None and report is None and self.engine is not None and monotonic() < deadline:
-                pass  # a page that did not answer once
-            elif running is None:
+            if running is None and (report is not None or self.load_page is None):
                 raise NodeBusy(
                     f"{self.name} does not say what it runs, so that other traffic would go unseen: --shared "
                     "calibrates it all the same"
