@@ -231,6 +231,10 @@ def test_what_a_profile_is_made_of_may_be_a_file_beside_the_scenario(folder: Pat
         ([("p95: 100", "p95: 1000")], "code.output_tokens: found something that can not be (lognormal lengths"),
         ([("per_s: 5", "per_s: 0")], "scenario.yaml:12: workload: found something that can not be (poisson arrivals"),
         ([("per_s: 5", "per_s: 1.0e-9")], "workload: found something that can not be (no request would arrive"),
+        (
+            [("window_s: 20", "window_s: 1.0e+9"), ("per_s: 5", "per_s: 1.0e-8")],
+            "scenario.yaml:3: window_s: found 3e+10 polls of nodes until its end; allowed: at most 1e+09",
+        ),
         ([("window_s: 20", "window_s: 1.0e-6")], "those of the first 2 s, the warm-up, do not count"),
         ([("h100,", f"{'h' * 300},")], "no hardware is called"),
         (

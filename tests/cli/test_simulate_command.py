@@ -279,6 +279,7 @@ def test_a_picture_that_can_not_be_written_is_a_sentence(ask: Ask, tmp_path: Pat
         (("--events", ""), "--events names a file for each run by this one, and '.' is no file"),
         (("--events", "/dev/full"), "--events names a file for each run by this one, and '/dev/full' is no file"),
         (("--replay", "none.jsonl"), "none.jsonl: No such file"),
+        (("--replay", "none.jsonl", "--replay", "./none.jsonl"), "--replay has a file twice"),
         (("--replay", "none.jsonl", "--compare"), "--compare means nothing with --replay"),
         (("--replay", "none.jsonl", "--verbose"), "--verbose means nothing with --replay"),
     ],
@@ -291,6 +292,12 @@ def test_what_can_not_be_is_a_sentence(
     assert sentence in result.stderr
     assert result.stdout == ""
     assert list(tmp_path.iterdir()) == []
+
+
+def test_what_observe_means_is_said_where_it_is_shown(ask: Ask) -> None:
+    note = "observe: to the least loaded node or the next in turn"
+    assert note in ask("--policy", "all-standard", "--seed", "1").stdout
+    assert note not in ask("--policy", "threshold", "--seed", "1").stdout
 
 
 def test_events_never_take_the_place_of_the_scenario(tmp_path: Path) -> None:

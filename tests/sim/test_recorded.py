@@ -177,6 +177,8 @@ def test_a_model_is_found_or_the_only_one_serves_it(read: Read) -> None:
 def test_a_recording_that_can_not_be_replayed_says_why(tmp_path: Path, read: Read) -> None:
     with pytest.raises(NothingToReplay, match="no request in it"):
         read()
+    with pytest.raises(NothingToReplay, match=r"a time in it is wrong, or it lasts 1e[+]300 s"):
+        read(Line(), Line(arrival_s=1e300))
     with pytest.raises(NothingToReplay, match="how many tokens"):
         read(Line(output_tokens=None))
     with pytest.raises(RecordingUnreadable):

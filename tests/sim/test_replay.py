@@ -126,3 +126,10 @@ def test_acceptance_that_leaves_no_room_for_its_spread_is_taken_with_less(tmp_pa
     low = found.policies[0].low
     assert isinstance(low, PolicyResult)
     assert low.mean.requests.finished == 42.0
+
+
+def test_a_recording_of_one_request_is_counted_over_a_second(tmp_path: Path) -> None:
+    path = write(tmp_path / "one.jsonl", [Line()])
+    found = replay(fleet(BOUND, target=Target()), traffic_of(path))
+    assert found.measured.requests.offered == 1
+    assert found.policies[0].goodput == pytest.approx((1.0, 1.0))

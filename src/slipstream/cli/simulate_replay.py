@@ -17,6 +17,7 @@ from slipstream.cli.simulate_figures import per_cent, plain
 from slipstream.cli.simulate_report import run_sentence, titled
 from slipstream.cli.simulate_runs import jobs_for, progress_bar
 from slipstream.cli.tables import Column, FittingTable, number
+from slipstream.costmodel.errors import ImpossibleInput
 from slipstream.sim.bound import longest_draft
 from slipstream.sim.recorded import read_traffic
 from slipstream.sim.replay import replay, replay_as_json
@@ -41,7 +42,9 @@ _FIGURES = (
 
 
 def replayed(scenario: Scenario, files: Sequence[Path], jobs: int | None) -> dict[str, Any]:
-    """The document. Raises as `read_traffic` and `replay`."""
+    """The document. Raises as `read_traffic` and `replay`, and `ImpossibleInput` for a file that is given twice."""
+    if len({file.resolve() for file in files}) < len(files):
+        raise ImpossibleInput("--replay has a file twice, which would replay its requests twice at once")
     models = tuple(dict.fromkeys(group.model for group in scenario.groups))
     drafts = longest_draft(scenario.groups, scenario.policies) or DRAFT_LENGTH
     traffic = read_traffic(files, models=models, draft_length=drafts)

@@ -13,6 +13,7 @@ from rich.text import Text
 from slipstream.cli.simulate_comparison import comparison_table
 from slipstream.cli.simulate_figures import figure, per_cent, percentile, plain
 from slipstream.cli.tables import Column, FittingTable, number, share
+from slipstream.core.reason import Reason
 
 __all__ = ["missing_sentence", "point_name", "run_sentence", "scenario_title", "simulate_report", "titled"]
 
@@ -20,6 +21,7 @@ WIDTH = 80
 _LATENCIES = (("TTFT", "ttft_ms"), ("TPOT", "tpot_ms"), ("E2E", "e2e_ms"))
 _SHORT = (("ttft_ms", "p95"), ("tpot_ms", "mean"), ("e2e_ms", "p95"))
 _SEEDS = "±: half of the 95 % interval of the mean over seeds"
+_OBSERVE = "observe: to the least loaded node or the next in turn, whatever its pool and the request"
 _ONE_SEED = "one seed tells not how far to trust the figures; --seeds 5 would"
 
 
@@ -87,6 +89,8 @@ def _policy_tables(policies: Sequence[Mapping[str, Any]], verbose: bool) -> Iter
     yield from titled("Speculation: what was drafted or verified in vain", _speculation_table(simulated))
     yield from titled("Sequences running on a node, and waiting in ms", _waiting_table(simulated))
     yield from titled("What became of requests, and why they went where they went", _ending_table(simulated))
+    if any(Reason.OBSERVE in policy["reasons"] for policy in simulated):
+        yield from (Text(_OBSERVE, "dim"), Text(""))
     if verbose:
         yield from titled("By class and category; latency in ms", _kind_table(simulated))
         yield from titled("Nodes", _node_table(simulated))

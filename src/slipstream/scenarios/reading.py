@@ -21,6 +21,9 @@ from slipstream.workload.plan import Plan
 
 __all__ = ["read_scenario"]
 
+MOST_POLLS = 1e9
+"""What has more would be simulated for hours, whatever little arrives."""
+
 
 def read_scenario(path: Path, *, changes: Mapping[str, float] | None = None) -> Scenario:
     """The scenario in a file, ready to be simulated, with ``changes`` by the names of `config.scenario_changes`.
@@ -54,6 +57,10 @@ def _scenario(path: Path, loaded: LoadedScenario, problems: Problems) -> Scenari
     policies = tuple(policy_of(policy, config) for policy in config.policies)
     for index, policy in enumerate(policies):
         problems.found += unequipped(policy, groups, ("policies", index), loaded.report)
+    polls = sum(group.count for group in groups) * (config.warm_up_s + config.window_s) / config.control.poll_interval_s
+    if polls > MOST_POLLS:
+        found = f"{polls:.2g} polls of nodes until its end"
+        problems.found.append(loaded.report(("window_s",), found, f"at most {MOST_POLLS:g}"))
     with problems.at("workload"):
         _check_arrivals(make_plan(mix, config.seeds[0]), config.warm_up_s)
     return Scenario(

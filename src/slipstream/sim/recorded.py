@@ -43,6 +43,8 @@ _LONGEST_PAUSE_S: Final = 60.0
 _TOKENS_PER_CHARACTER: Final = 0.25
 """Where no answer told how long its prompt was."""
 _ENOUGH_STEPS: Final = 4
+_LONGEST_S: Final = 1e8
+"""Three years: what lasts longer has a wrong time in it."""
 _LARGEST: Final = 1 << 30
 
 
@@ -90,8 +92,8 @@ def read_traffic(paths: Sequence[Path], *, models: Sequence[str], draft_length: 
     ``models`` are those that the simulated fleet serves: where it is one, it serves whatever was asked for.
     ``draft_length``: of answers that do not say in how many steps they were verified.
 
-    Raises ``RecordingUnreadable``, and `NothingToReplay` for a recording without a request that could be simulated, and
-    for one of a model that is not served.
+    Raises ``RecordingUnreadable``, and `NothingToReplay` for a recording without a request that could be simulated, for
+    one of a model that is not served, and for times that can not be.
     """
     files = [file for file in (list(read_recording(path)) for path in paths) if file]
     lines = [line for file in sorted(files, key=lambda file: file[0].time) for line in file]
@@ -105,6 +107,9 @@ def read_traffic(paths: Sequence[Path], *, models: Sequence[str], draft_length: 
         raise NothingToReplay(f"{', '.join(map(str, paths))}: no request in it could be simulated")
     usable.sort(key=lambda pair: pair[0])
     began = usable[0][0]
+    lasts = usable[-1][0] - began
+    if not lasts <= _LONGEST_S:
+        raise NothingToReplay(f"{', '.join(map(str, paths))}: a time in it is wrong, or it lasts {lasts:g} s")
     requests = [_Request(at_s - began, line) for at_s, line in usable]
     acceptance, quantile = _acceptance(requests, draft_length)
     plan, prompts_guessed, outputs_guessed = _plan(requests, tuple(models), quantile)

@@ -29,6 +29,8 @@ __all__ = ["Replay", "ReplayedPolicy", "replay", "replay_as_json"]
 _NOBODY_KNOWS: Final = (0.0, 1.0)
 _HALF: Final = 0.5
 _LEAST_SPREAD: Final = 1e-3
+_LEAST_WINDOW_S: Final = 1.0
+"""Requests a second mean nothing of less, as of a recording with a single request."""
 _RECORDED: Final = "recorded"
 
 
@@ -66,12 +68,12 @@ def replay(
     progress: Callable[[Progress], None] | None = None,
 ) -> Replay:
     """Recorded traffic on the scenario's fleet, under its policies and seeds. Its own workload is not looked at, its
-    window is what was recorded, less its warm-up (a quarter of the recording at most).
+    window is what was recorded, a second at least, less its warm-up (a quarter of the recording at most).
 
     Raises as `run_trials`.
     """
     warm_up_s = min(scenario.warm_up_s, traffic.plan.duration_s / 4.0)
-    window_s = float(np.nextafter(traffic.plan.duration_s, np.inf)) - warm_up_s + 1e-6
+    window_s = max(float(np.nextafter(traffic.plan.duration_s, np.inf)) - warm_up_s + 1e-6, _LEAST_WINDOW_S)
     made = replace(scenario, warm_up_s=warm_up_s, window_s=window_s, plan_of=partial(_same, traffic.plan))
     longest = longest_draft(scenario.groups, scenario.policies)
     low, high = (Point({}, replace(made, categories=_categories(traffic, end, longest))) for end in (0, 1))
