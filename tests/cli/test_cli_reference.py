@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -26,7 +27,8 @@ def test_every_option_of_help_has_a_row_with_its_meaning() -> None:
         runner = CliRunner(env={"COLUMNS": "300", "NO_COLOR": "1"})
         shown = runner.invoke(application(), [*name.split()[1:], "--help"]).output
         assert command.meaning.splitlines()[0] in shown
-        options = {word for word in shown.split() if word.startswith("--")} - {"--help", "--watch."}
+        rows = re.findall(r"^│ [* ]*(--[\w-]+)(?: +(--no-[\w-]+))?", shown, re.MULTILINE)
+        options = {name for names in rows for name in names if name} - {"--help"}
         assert {one for parameter in command.parameters for one in parameter.names if one.startswith("--")} == options
         assert [parameter for parameter in command.parameters if not parameter.meaning] == []
 
