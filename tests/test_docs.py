@@ -41,7 +41,7 @@ RUN_ELSEWHERE = {
     "slipstream bench http://127.0.0.1:9001 --rate 20 --requests 400 --output-tokens 50-150 "
     "--goodput ttft:100 tpot:8 e2el:2s": "takes a quiet machine; tests/cli/test_bench_command.py does the same",
     "slipstream bench http://127.0.0.1:9001 --find-max --requests 200 --output-tokens 50 "
-    "--goodput ttft:100 tpot:8": "takes a quiet machine and half a minute; tests/cli/test_bench_command.py does the same",
+    "--goodput ttft:100 tpot:8": "takes a quiet machine; tests/cli/test_bench_command.py does the same",
 }
 NOT_INSTALLED = ("vllm serve ", "llama-server ", "python -m sglang.launch_server ", "trtllm-serve ")
 """Engines that these tests do without; llama-server's flags are compared with llama.cpp's own list."""
