@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from slipstream.calibrate.acceptance import acceptance_of
 from slipstream.calibrate.curve import ceiling_of, measured_curve
-from slipstream.calibrate.figures import Figures, Gain, figures_of, gain_of
+from slipstream.calibrate.figures import Figures, Gain, figures_of, gain_of, unrest_of
 from slipstream.calibrate.plan import CalibrationPlan, Point, batch_sizes, visits
 from slipstream.calibrate.steady import Decoded, steady_part
 from slipstream.calibrate.waves import Wave
@@ -147,6 +147,20 @@ def test_the_interval_holds_the_truth_as_often_as_it_says() -> None:
         ends = gain_of(standard, speculative).interval
         held += ends is not None and ends[0] <= 2.0 <= ends[1]
     assert held / 200 >= 0.9
+
+
+def test_a_machine_that_is_not_at_rest_widens_the_interval_of_a_single_wave() -> None:
+    """Its requests all agree, and yet the next wave would be another."""
+    unrest = unrest_of([[wave([1.0, 1.0]), wave([1.2, 1.2])], [wave([2.0])], [wave([])]])
+    assert unrest == pytest.approx(np.std(np.log([1.0, 1.2]), ddof=1))
+    assert unrest_of([[wave([1.0])]]) == 0.0
+    calm, moved = figures_of(POINT, [wave([1.0] * 4)]), figures_of(POINT, [wave([1.0] * 4)], unrest)
+    alone = figures_of(Point(100, 1), [wave([1.0]), wave([1.0])], unrest)
+    assert calm is not None
+    assert moved is not None
+    assert alone is not None
+    assert calm.error == alone.error == 0.0
+    assert moved.error == pytest.approx(unrest)
 
 
 def test_one_request_tells_no_interval() -> None:

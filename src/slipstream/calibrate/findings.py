@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from slipstream.calibrate.acceptance import ALL, acceptance_of
 from slipstream.calibrate.curve import MeasuredCurve, measured_curve
+from slipstream.calibrate.figures import unrest_of
 from slipstream.calibrate.fit import LinearFit, Step, TableFit, linear_fit, table_fit
 from slipstream.calibrate.run import Arm, Observed
 from slipstream.core.acceptance.estimate import AcceptanceEstimate
@@ -70,7 +71,8 @@ def _speculative(observed: Observed, arm: Arm) -> SpeculativeArm:
     overall = acceptance.get(ALL)
     k = arm.node.speculator.k or (round(overall.k) if overall is not None and overall.k else 1)
     share = None if overall is None else overall.proposing_share
-    standard, own = observed.standard.figures(), arm.figures()
+    unrest = unrest_of(observed.standard.waves.values())
+    standard, own = observed.standard.figures(unrest), arm.figures(unrest)
     return SpeculativeArm(
         arm,
         max(1, k),

@@ -43,9 +43,9 @@ class Arm:
     says_per_request: bool = False
     errors: dict[str, int] = field(default_factory=dict)
 
-    def figures(self) -> dict[Point, Figures]:
-        """By point, without those that tell nothing."""
-        found = {point: figures_of(point, waves) for point, waves in self.waves.items()}
+    def figures(self, unrest: float = 0.0) -> dict[Point, Figures]:
+        """By point, without those that tell nothing; ``unrest`` as of `figures_of`."""
+        found = {point: figures_of(point, waves, unrest) for point, waves in self.waves.items()}
         return {point: figures for point, figures in found.items() if figures is not None}
 
     def does_not_admit(self, point: Point) -> bool:
