@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 import subprocess
 import sys
 import time
@@ -134,9 +135,10 @@ def test_who_stops_listening_leaves_no_process_behind() -> None:
     assert not multiprocessing.active_children()
 
 
-def test_workers_end_with_a_parent_that_is_killed() -> None:
+def test_workers_end_with_a_parent_that_is_killed(tmp_path: Path) -> None:
     words = ["simulate", str(FLEET_16), "--jobs", "2", "--seeds", "9"]
-    with subprocess.Popen([sys.executable, "-m", "slipstream", *words], stdout=subprocess.DEVNULL) as parent:
+    command, left_behind = [sys.executable, "-m", "slipstream", *words], {**os.environ, "TMPDIR": str(tmp_path)}
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, env=left_behind) as parent:
         try:
             deadline = time.monotonic() + 30
             while len(workers := children_of(parent.pid)) < 3:  # two, and what tracks their semaphores
