@@ -41,7 +41,12 @@ def parse_scenario(text: str, filename: str, changes: Mapping[str, float] | None
         return LoadedScenario(config, document.problem)
     data, failed = changed(document.data, changes)
     if failed:
-        raise ConfigError(tuple(ConfigProblem(filename, None, name, "a change that can not be made", allowed) for name, allowed in failed))
+        raise ConfigError(
+            tuple(
+                ConfigProblem(filename, None, name, "a change that can not be made", allowed)
+                for name, allowed in failed
+            )
+        )
     # What is wrong now stands in no line of the file.
     without_lines = Document(filename, data, {})
     return LoadedScenario(_checked(without_lines, []), without_lines.problem)
