@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copyreg
 import math
 import multiprocessing
 import os
@@ -10,15 +11,18 @@ import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from itertools import product
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from threading import Thread
 from time import perf_counter
-from typing import Final
+from typing import Any, Final
 
+from slipstream.core.acceptance import AcceptancePrior
 from slipstream.core.errors import SlipstreamError
+from slipstream.core.goodput import Target
+from slipstream.core.policy import ProbingSettings, ThresholdSettings
 from slipstream.costmodel.errors import ImpossibleInput
 from slipstream.sim.bound import Bound, BoundResult, bound, summarise_bounds
 from slipstream.sim.intervals import PolicyResult, summarise
@@ -27,6 +31,15 @@ from slipstream.sim.scenario import Policy, PolicyKind, Scenario
 from slipstream.sim.simulate import simulate
 
 __all__ = ["Point", "PointResult", "Progress", "Trial", "TrialFailed", "collect", "points_of", "run_trials", "sweep"]
+
+
+def _made_anew(one: Any) -> tuple[type[Any], tuple[Any, ...]]:
+    return type(one), tuple(getattr(one, field.name) for field in fields(one))
+
+
+# How these go to another process: where they are compiled, a frozen object can not be filled in once it is made.
+for _kind in (AcceptancePrior, ProbingSettings, Target, ThresholdSettings):
+    copyreg.pickle(_kind, _made_anew)
 
 _LOOK_S: Final = 0.2
 _SHARE: Final = struct.Struct("d")
