@@ -64,7 +64,7 @@ test: $(STAMP)
 	$(MAKE) compiled
 
 pure: $(STAMP)
-	$(BIN)/pytest $(SPREAD) -m "not compiled" --cov --cov-report=term
+	$(BIN)/pytest $(SPREAD) -m "not compiled and not quiet" --cov --cov-report=term
 
 compiled: $(TESTED)/.built
 	PYTHONPATH=$(TESTED) SLIPSTREAM_EXPECT_COMPILED=1 $(BIN)/pytest $(SPREAD) \

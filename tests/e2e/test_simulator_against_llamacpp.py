@@ -24,6 +24,7 @@ MEASUREMENTS = 3
 
 
 @pytest.mark.engine
+@pytest.mark.quiet
 @pytest.mark.timeout(300)
 async def test_mean_tpot_and_e2e_of_a_real_engine_are_predicted_within_15_percent() -> None:
     for _ in range(MEASUREMENTS):
