@@ -132,6 +132,9 @@ def test_who_stops_listening_leaves_no_process_behind() -> None:
     trials = run_trials(points, jobs=2)
     assert isinstance(next(trials), Trial)
     trials.close()  # type: ignore[attr-defined] # a generator
+    deadline = time.monotonic() + 30
+    while multiprocessing.active_children() and time.monotonic() < deadline:
+        time.sleep(0.02)  # who has been told to end needs a moment for it
     assert not multiprocessing.active_children()
 
 
