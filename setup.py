@@ -44,7 +44,7 @@ def extensions() -> list[Extension]:
 
     found = mypycify(
         ["--ignore-missing-imports", "--no-warn-unused-ignores", *COMPILED],
-        opt_level=os.environ.get("SLIPSTREAM_OPT_LEVEL", "1"),
+        opt_level="1",
         debug_level="0",
     )
     for extension in found:

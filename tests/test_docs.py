@@ -74,7 +74,6 @@ def commands_of(page: Path) -> list[str]:
 
 
 @pytest.mark.engine
-@pytest.mark.compiled
 @pytest.mark.timeout(300)
 @pytest.mark.skipif(curl is None, reason="the pages use curl")
 @pytest.mark.parametrize(

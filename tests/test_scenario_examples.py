@@ -16,8 +16,6 @@ from slipstream.sim.run import Run
 from slipstream.sim.scenario import Scenario
 from slipstream.sim.simulate import simulate
 
-pytestmark = pytest.mark.compiled
-
 EXAMPLES = Path(__file__).parents[1] / "examples"
 SCENARIOS = sorted(file.stem for file in EXAMPLES.glob("*.yaml") if "\nworkload:" in file.read_text())
 

@@ -13,7 +13,7 @@ from emulated_client import ask, clear_faults, draft, fault, fetch, payloads, st
 from gateway_rig import eventually
 from slipstream.costmodel.profiles import LinearCosts, Provenance
 from slipstream.costmodel.steps import step_rows
-from slipstream.emulate import EmulatedNode, NodeSettings, Pace, emulated
+from slipstream.emulate import NodeSettings, Pace, emulated
 from slipstream.emulate.alphas import Alphas
 from slipstream.emulate.words import text_of
 from slipstream.engines.vllm import VLLM
@@ -101,16 +101,16 @@ async def test_slots_of_those_who_left_drain_slowly() -> None:
 
 
 async def test_500_streams_run_at_once() -> None:
-    settings = NodeSettings(slots=500, pace=Pace(step_rows(LinearCosts(MADE, step_s=0.05, token_s=0.0))))
+    settings = NodeSettings(slots=500, pace=Pace(step_rows(LinearCosts(MADE, step_s=0.1, token_s=0.0))))
     async with emulated("vllm", settings) as node:
-        answers = await asyncio.gather(*(stream(node, 40) for _ in range(500)))
+        host, _, port = node.url.removeprefix("http://").partition(":")
+        connections = [await asyncio.open_connection(host, int(port)) for _ in range(500)]  # so that all ask at once
+        answers = await asyncio.gather(*(stream(*connection, 40) for connection in connections))
         assert node.engine.peak_running == 500
     assert {answer.count(b"data: ") for answer in answers} == {42}  # the role, the tokens and the end
 
 
-async def stream(node: EmulatedNode, tokens: int) -> bytes:
-    host, _, port = node.url.removeprefix("http://").partition(":")
-    reader, writer = await asyncio.open_connection(host, int(port))
+async def stream(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, tokens: int) -> bytes:
     body = json.dumps(
         {"messages": [{"role": "user", "content": "x"}], "stream": True, "max_tokens": tokens, "ignore_eos": True}
     ).encode()

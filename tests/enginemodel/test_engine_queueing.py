@@ -49,7 +49,6 @@ def assert_mean(sample: list[float], expected: float) -> None:
     assert T_99_5 * stdev(means) / sqrt(BATCHES) < 0.2 * expected  # else the interval would say nothing
 
 
-@pytest.mark.compiled
 def test_exponential_sizes_give_the_waits_of_an_m_m_1_queue() -> None:
     chance, load, mean_tokens = random.Random(11), 0.6, 20
     scale = log1p(-1.0 / mean_tokens)
@@ -62,7 +61,6 @@ def test_exponential_sizes_give_the_waits_of_an_m_m_1_queue() -> None:
     assert_mean(waited, load * (2.0 - 1.0 / mean_tokens) / (2.0 * (1.0 - load)))  # of the sizes as rounded
 
 
-@pytest.mark.compiled
 def test_fixed_sizes_give_the_waits_of_an_m_d_1_queue_half_as_long() -> None:
     load = 0.6
     assert_mean(waits(load, lambda: 3, 3, random.Random(12)), load / (2.0 * (1.0 - load)))

@@ -183,7 +183,6 @@ def test_the_same_seed_gives_the_same_log_and_another_seed_another() -> None:
     assert log_of(chosen, 1) == log_of(chosen, 1) != log_of(chosen, 2)
 
 
-@pytest.mark.compiled
 def test_waits_at_one_node_with_one_slot_are_those_of_the_theory() -> None:
     """Poisson arrivals, geometric lengths (exponential ones in whole tokens), first come first served: the mean wait is
     Pollaczek and Khinchine's `λ E[S²] / 2(1 − ρ)`, which for exponential sizes is M/M/1's.

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import typer
 import uvloop
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import MofNCompleteColumn, Progress
 
 from slipstream.bench.compare import Arm, alternated, compared, warm_up_of
 from slipstream.bench.errors import ServerUnusable, TargetsOutOfReach
@@ -29,6 +29,7 @@ from slipstream.cli.bench_asked import Asked, asked_of
 from slipstream.cli.bench_options import Question
 from slipstream.cli.bench_report import bench_report
 from slipstream.cli.descriptors import allow_many_connections
+from slipstream.cli.drawn_bar import drawn_bar
 from slipstream.cli.stopping import stop_signals
 from slipstream.costmodel.errors import ImpossibleInput
 from slipstream.load import LoadResult
@@ -37,7 +38,6 @@ from slipstream.workload.plan import Plan
 
 __all__ = ["run"]
 
-SHOWN_EVERY_S = 0.5
 
 _Found = TypeVar("_Found")
 
@@ -77,7 +77,7 @@ def _ended(status: Status, *sentences: str) -> typer.Exit:
 async def _answered(asked: Asked) -> tuple[dict[str, Any], Verdict]:
     started_at = monotonic()
     with stop_signals() as stop:
-        async with _shown() as shown:
+        async with drawn_bar(_Shown, MofNCompleteColumn()) as shown:
             plan = asked.traffic.plan(asked.rate)
             asked.warm_up_of(len(plan))
             sights = [await _unless(_looked_at(asked, url, plan), stop) for _, url in asked.servers]
@@ -253,9 +253,7 @@ async def _unless(work: Coroutine[Any, Any, _Found], stop: asyncio.Event) -> _Fo
 
 
 class _Shown:
-    """The progress bar, if the terminal is one: drawn between requests, never from another thread, which would keep
-    them waiting for the interpreter.
-    """
+    """How many requests have ended, as a bar."""
 
     def __init__(self, progress: Progress) -> None:
         self.ended = 0
@@ -279,25 +277,3 @@ class _Shown:
         if self.begun:
             self._progress.update(self._task, completed=self.ended - self._before)
         self._progress.refresh()
-
-
-@asynccontextmanager
-async def _shown() -> AsyncIterator[_Shown]:
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    console = Console(stderr=True)
-    with Progress(
-        *columns, console=console, transient=True, auto_refresh=False, disable=not console.is_terminal
-    ) as progress:
-        shown = _Shown(progress)
-
-        async def drawing() -> None:
-            while True:
-                shown.draw()
-                await asyncio.sleep(SHOWN_EVERY_S)
-
-        task = asyncio.create_task(drawing(), name="progress bar")
-        try:
-            yield shown
-        finally:
-            task.cancel()
-            await asyncio.wait((task,))

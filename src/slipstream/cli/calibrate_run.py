@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-from collections.abc import AsyncIterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
 from datetime import UTC, datetime
 from textwrap import fill
 from time import monotonic
@@ -13,7 +12,7 @@ from time import monotonic
 import typer
 import uvloop
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import Progress
 
 from slipstream.calibrate.errors import NodeBusy, NodeUnusable
 from slipstream.calibrate.findings import Findings, findings_of
@@ -27,6 +26,7 @@ from slipstream.cli.calibrate_asked import Asked, asked_of
 from slipstream.cli.calibrate_question import Question
 from slipstream.cli.calibrate_report import calibrate_report
 from slipstream.cli.descriptors import allow_many_connections
+from slipstream.cli.drawn_bar import drawn_bar
 from slipstream.cli.override import sentence
 from slipstream.cli.stopping import stop_signals
 from slipstream.core.request import Pool
@@ -37,7 +37,6 @@ from slipstream.embedded.errors import EmbeddedError
 
 __all__ = ["run"]
 
-SHOWN_EVERY_S = 0.5
 LARGEST = 64
 """Where no node says how many sequences it takes."""
 
@@ -154,7 +153,7 @@ async def _found(asked: Asked) -> Findings:
                 question.rounds,
                 question.seed,
             )
-            progress = await stack.enter_async_context(_shown(asked.budget_s))
+            progress = await stack.enter_async_context(drawn_bar(lambda bar: _Shown(bar, asked.budget_s)))
             observed = await calibrate(
                 nodes[0],
                 nodes[1:],
@@ -188,25 +187,3 @@ class _Shown:
         """Bring the bar up to date."""
         self._progress.update(self._task, completed=monotonic() - self._began_at, description=self._what)
         self._progress.refresh()
-
-
-@asynccontextmanager
-async def _shown(budget_s: float) -> AsyncIterator[_Shown]:
-    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
-    console = Console(stderr=True)
-    with Progress(
-        *columns, console=console, transient=True, auto_refresh=False, disable=not console.is_terminal
-    ) as progress:
-        shown = _Shown(progress, budget_s)
-
-        async def drawing() -> None:
-            while True:
-                shown.draw()
-                await asyncio.sleep(SHOWN_EVERY_S)
-
-        task = asyncio.create_task(drawing(), name="progress bar")
-        try:
-            yield shown
-        finally:
-            task.cancel()
-            await asyncio.wait((task,))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from enum import StrEnum
 
 import numpy as np
@@ -17,7 +17,7 @@ from slipstream.workload.lengths import Lengths
 from slipstream.workload.plan import CLASSES, NO_LIMIT, Plan
 from slipstream.workload.traces import Trace
 
-__all__ = ["CategoryTraffic", "Limit", "Mix", "TraceArrivals", "make_plan", "plan_hash"]
+__all__ = ["CategoryTraffic", "Limit", "Mix", "TraceArrivals", "make_plan"]
 
 
 class Limit(StrEnum):
@@ -157,18 +157,6 @@ def make_plan(mix: Mix, seed: int) -> Plan:
         model=_drawn([share for _, share in mix.models], count, _chance(seed, "models")),
         session=session,
     )
-
-
-def plan_hash(plan: Plan) -> str:
-    """SHA-256 over names and columns, in hexadecimal: two plans are the same if theirs is."""
-    digest = hashlib.sha256()
-    for field in fields(plan):
-        value = getattr(plan, field.name)
-        if isinstance(value, tuple):
-            digest.update(repr((field.name, value)).encode())
-        else:
-            digest.update(field.name.encode() + np.ascontiguousarray(value, value.dtype.newbyteorder("<")).tobytes())
-    return digest.hexdigest()
 
 
 def _played(
