@@ -254,12 +254,16 @@ async def test_without_a_gateway_nothing_was_held_back() -> None:
 async def test_engines_say_how_many_requests_run(dialect: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("slipstream.bench.running.EVERY_S", 0.01)
     async with AsyncExitStack() as stack:
-        async with emulated(dialect, replace(FAST, ttft_s=0.2)) as node:
+        async with emulated(dialect, replace(FAST, ttft_s=3600.0)) as node:
             source = await stack.enter_async_context(engine_source(node.url, None))
             assert source is not None
             assert await source() == 0
-            async with watched(source) as seen:
-                await loaded(node, plan(3))
+            stop = asyncio.Event()
+            async with watched(source) as seen, asyncio.TaskGroup() as tasks, asyncio.timeout(30):
+                tasks.create_task(measured(server(node), plan(3), warm_up=0, seed=1, stop=stop))
+                while 3 not in seen:
+                    await asyncio.sleep(0.01)
+                stop.set()
             assert max(seen) == 3
         assert await source() is None  # nobody is there any more
 
