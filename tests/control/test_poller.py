@@ -19,10 +19,12 @@ from recorded_engine import (
     trtllm_pages,
     vllm_pages,
 )
-from slipstream.control.poller import Poller, Timing, next_beat, poll_interval_s
+from slipstream.control.poller import Poller, Timing
 from slipstream.core.errors import EngineError, EngineGarbage, EngineUnreachable
 from slipstream.core.node import NodeReport, NodeSpec, SpeculativeCounters, SpeculatorKind
 from slipstream.core.request import Pool
+from slipstream.engines.beat import next_beat
+from slipstream.engines.reader import poll_interval_s
 from slipstream.engines.scrape import Scraper
 
 

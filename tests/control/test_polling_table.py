@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from slipstream.control.poller import COUNTERS_INTERVAL_S, Timing, poll_interval_s
+from slipstream.control.poller import Timing
 from slipstream.engines.catalogue import ENGINES
 from slipstream.engines.engine import Engine
+from slipstream.engines.reader import COUNTERS_INTERVAL_S, poll_interval_s
 
 NAMES = {"vllm": "vLLM", "sglang": "SGLang", "llamacpp": "llama.cpp", "trtllm": "TensorRT-LLM"}
 PAGE = Path(__file__).parents[2] / "docs" / "explanation" / "routing.md"

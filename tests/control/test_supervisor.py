@@ -9,12 +9,13 @@ import pytest
 from structlog.testing import capture_logs
 
 from recorded_engine import RecordedEngine, llamacpp_pages, recorded_engine, vllm_pages
-from slipstream.control.poller import FleetReports, Source, Timing
+from slipstream.control.poller import FleetReports, Timing
 from slipstream.control.supervisor import Supervisor
 from slipstream.core.errors import EngineError
 from slipstream.core.fleet import Fleet
 from slipstream.core.node import NodeReport, NodeSpec
 from slipstream.core.request import Pool
+from slipstream.engines.reader import Source
 from slipstream.engines.scrape import Scraper
 
 TIMING = Timing(interval_s=0.02, timeout_s=0.2)

@@ -6,8 +6,9 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 
 from slipstream.control.keep_running import keep_running
-from slipstream.control.poller import FleetReports, Poller, Source, Timing
+from slipstream.control.poller import FleetReports, Poller, Timing
 from slipstream.core.node import NodeSpec
+from slipstream.engines.reader import Source
 
 __all__ = ["Supervisor"]
 
