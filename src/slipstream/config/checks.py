@@ -27,7 +27,7 @@ from slipstream.config.values import (
 from slipstream.core.errors import ConfigProblem
 from slipstream.core.node import DEFAULT_CEILING
 
-__all__ = ["check", "check_hysteresis", "check_intervals"]
+__all__ = ["check", "check_hysteresis", "check_intervals", "check_targets"]
 
 
 def check(data: object, report: Report) -> Iterator[ConfigProblem]:
@@ -42,6 +42,8 @@ def check(data: object, report: Report) -> Iterator[ConfigProblem]:
     yield from check_intervals(data, report, FleetConfig.model_construct().control)
     yield from _output_files(data, report)
     yield from _profile(data, (), report)
+    yield from check_targets(data, ("routing", "targets"), report)
+    yield from _policy(data, report)
 
 
 def _entries(data: object, key: str) -> list[object]:
@@ -219,3 +221,25 @@ def _output_files(data: object, report: Report) -> Iterator[ConfigProblem]:
     recording = value_at(data, "record", "file")
     if isinstance(recording, str) and recording == value_at(data, "log", "access"):
         yield report(("record", "file"), f'"{recording}", where the access log goes', "a file of its own")
+
+
+def check_targets(data: object, path: Path, report: Report) -> Iterator[ConfigProblem]:
+    """Classes that are given targets, and none of them; ``path`` is where the section stands."""
+    given = value_at(data, *path)
+    for name, target in given.items() if isinstance(given, dict) else ():
+        if target in (None, {}):
+            allowed = "at least one of ttft_ms, tpot_ms, e2e_ms, or to leave it out"
+            yield report((*path, name), "no latency", allowed)
+
+
+def _policy(data: object, report: Report) -> Iterator[ConfigProblem]:
+    """A policy that would foretell, and nothing to foretell from."""
+    if value_at(data, "routing", "policy") != "predictive":
+        return
+    sections = [data, *_entries(data, "nodes")]
+    if all(value_at(section, "profile") is None for section in sections):
+        allowed = (
+            "threshold, or a `profile` of the fleet or of a node besides: the file that "
+            "`slipstream calibrate --output` writes"
+        )
+        yield report(("routing", "policy"), "predictive, and no profile to foretell from", allowed)

@@ -13,17 +13,15 @@ from slipstream.config.scenario_nodes import DraftRange, NodeGroupSection, Profi
 from slipstream.config.scenario_workload import WorkloadSection
 from slipstream.config.schema import Polling, Pools, RoutingRules
 from slipstream.config.section import Count, NodeName, Section, Share
+from slipstream.config.targets import Targets
 
 __all__ = [
     "PolicySection",
     "ScenarioConfig",
     "ScenarioControl",
     "ScenarioGateway",
-    "TargetSection",
-    "Targets",
 ]
 
-Milliseconds = Annotated[float, Field(gt=0, le=1e12)]
 Delay = Annotated[float, Field(ge=0, le=60_000)]
 Kind = Literal[
     "all-standard",
@@ -36,21 +34,6 @@ Kind = Literal[
     "predictive",
     "bound",
 ]
-
-
-class TargetSection(Section):
-    """Latencies that a request must not exceed, all of those given."""
-
-    ttft_ms: Milliseconds | None = Field(default=None, description="Milliseconds from its arrival to its first token.")
-    tpot_ms: Milliseconds | None = Field(default=None, description="Milliseconds a token after the first, on average.")
-    e2e_ms: Milliseconds | None = Field(default=None, description="Milliseconds from its arrival to its last token.")
-
-
-class Targets(Section):
-    """Targets by class; a request of a class without any has met them when it ends."""
-
-    interactive: TargetSection | None = Field(default=None, description="Of requests for which a person waits.")
-    bulk: TargetSection | None = Field(default=None, description="Of requests of jobs.")
 
 
 class ScenarioGateway(Section):

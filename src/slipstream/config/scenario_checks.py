@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from types import MappingProxyType
 
-from slipstream.config.checks import check_hysteresis, check_intervals
+from slipstream.config.checks import check_hysteresis, check_intervals, check_targets
 from slipstream.config.document import Path, Report, value_at
 from slipstream.config.scenario import ScenarioControl
 from slipstream.core.errors import ConfigProblem
@@ -54,7 +54,7 @@ _COMPUTED = ("model", "hardware", "tensor_parallel", "engine", "weight_dtype", "
 def check_scenario(data: object, report: Report) -> Iterator[ConfigProblem]:
     """Every problem between keys; ``report`` makes one from a path, what was found and what is allowed."""
     yield from _seeds(data, report)
-    yield from _targets(data, report)
+    yield from check_targets(data, ("targets",), report)
     yield from _profiles(data, report)
     yield from _nodes(data, report)
     yield from _workload(data, report)
@@ -96,14 +96,6 @@ def _seeds(data: object, report: Report) -> Iterator[ConfigProblem]:
         for index, seed in enumerate(seeds):
             if seed in seeds[:index]:
                 yield report(("seeds", index), f"{seed} again", "each seed once")
-
-
-def _targets(data: object, report: Report) -> Iterator[ConfigProblem]:
-    for name in _keys(data, "targets"):
-        if value_at(data, "targets", name) in (None, {}):
-            yield report(
-                ("targets", name), "no latency", "at least one of ttft_ms, tpot_ms, e2e_ms, or to leave it out"
-            )
 
 
 def _profiles(data: object, report: Report) -> Iterator[ConfigProblem]:

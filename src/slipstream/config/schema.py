@@ -8,6 +8,7 @@ from pydantic import AfterValidator, ConfigDict, Field, StringConstraints, model
 
 from slipstream.config.endpoints import Admin, Gateway
 from slipstream.config.section import Count, NodeName, OutputFile, PoolName, Seconds, Secret, Section, Share
+from slipstream.config.targets import FleetTargets
 from slipstream.config.values import collector_url, node_url
 from slipstream.core.acceptance.prior import DEFAULT_ALPHAS
 from slipstream.core.category import CategoryRule
@@ -137,6 +138,15 @@ class RoutingRules(Section):
 class Routing(RoutingRules):
     """How decisions are made and kept honest."""
 
+    policy: Literal["threshold", "predictive", "round-robin"] = Field(
+        default="threshold",
+        description="Who decides: conditions on the request and its node (`threshold`), what the nodes' profiles "
+        "foretell for the targets (`predictive`; a node without a valid one is judged by `threshold`), or whoever is "
+        "next, as a load balancer that knows nothing (`round-robin`, to compare with).",
+    )
+    targets: FleetTargets = Field(
+        default=FleetTargets(), description="Latencies that count as good, by class, for policy `predictive`."
+    )
     affinity: bool = Field(
         default=True,
         description="Whether, within its pool, a request goes to the node that has its conversation or the beginning "

@@ -20,6 +20,7 @@ def warnings(config: FleetConfig) -> tuple[str, ...]:
         *_open_to_others(config),
         *_guessable(config),
         *_idle_keys(config),
+        *_unforetold(config),
     )
 
 
@@ -36,12 +37,27 @@ def _one_sided(config: FleetConfig) -> list[str]:
 
 
 def _idle_keys(config: FleetConfig) -> list[str]:
-    """What is set under routing and does nothing while routing only observes."""
+    """What is set under routing and does nothing beside other keys there."""
     routing = config.routing
-    if routing.mode != "observe":
+    found = []
+    if routing.mode == "observe":
+        idle = [key for key, given in (("holdback", routing.holdback), ("pins", routing.pins)) if given]
+        found = [f"routing.{key} does nothing while routing.mode is observe" for key in idle]
+    if routing.policy != "predictive" and "targets" in routing.model_fields_set:
+        found.append(f"routing.targets does nothing while routing.policy is {routing.policy}")
+    return found
+
+
+def _unforetold(config: FleetConfig) -> list[str]:
+    """Nodes that policy `predictive` has nothing to foretell from."""
+    if config.routing.policy != "predictive":
         return []
-    idle = [key for key, given in (("holdback", routing.holdback), ("pins", routing.pins)) if given]
-    return [f"routing.{key} does nothing while routing.mode is observe" for key in idle]
+    without = [node.name for node in config.nodes if (node.profile or config.profile) is None]
+    if not without:
+        return []
+    named = ", ".join(without[:3]) + (f" and {len(without) - 3} more" if len(without) > 3 else "")
+    verb = "has" if len(without) == 1 else "have"
+    return [f"{named} {verb} no profile, so requests are placed there by threshold, not by routing.policy predictive"]
 
 
 def _unreachable_ceilings(config: FleetConfig) -> list[str]:

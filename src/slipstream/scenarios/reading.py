@@ -6,15 +6,14 @@ from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 
-from slipstream.config.scenario import TargetSection
 from slipstream.config.scenario_loading import LoadedScenario, load_scenario
+from slipstream.config.targets import targets_by_class
 from slipstream.core.errors import ConfigError
-from slipstream.core.request import TrafficClass
 from slipstream.scenarios.fleet import Profile, group_of, longest_draft, profile_of
 from slipstream.scenarios.policies import gateway_of, policy_of, prior_of, unequipped
 from slipstream.scenarios.problems import Problems
 from slipstream.scenarios.traffic import categories_of, mix_of
-from slipstream.sim.scenario import NodeGroup, Scenario, Target
+from slipstream.sim.scenario import NodeGroup, Scenario
 from slipstream.workload.errors import ImpossibleWorkload
 from slipstream.workload.mix import make_plan
 from slipstream.workload.plan import Plan
@@ -69,14 +68,7 @@ def _scenario(path: Path, loaded: LoadedScenario, problems: Problems) -> Scenari
         categories=categories_of(config, longest_draft(groups, policies), problems),
         plan_of=partial(make_plan, mix),
         policies=policies,
-        targets={
-            traffic_class: _target(section)
-            for traffic_class, section in (
-                (TrafficClass.INTERACTIVE, config.targets.interactive),
-                (TrafficClass.BULK, config.targets.bulk),
-            )
-            if section is not None
-        },
+        targets=targets_by_class(config.targets),
         seeds=config.seeds,
         window_s=config.window_s,
         warm_up_s=config.warm_up_s,
@@ -94,10 +86,3 @@ def _check_arrivals(plan: Plan, warm_up_s: float) -> None:
             f"the last request would arrive after {plan.duration_s:g} s, and those of the first {warm_up_s:g} s, "
             "the warm-up, do not count"
         )
-
-
-def _target(section: TargetSection) -> Target:
-    def seconds(milliseconds: float | None) -> float | None:
-        return None if milliseconds is None else milliseconds / 1000.0
-
-    return Target(seconds(section.ttft_ms), seconds(section.tpot_ms), seconds(section.e2e_ms))
