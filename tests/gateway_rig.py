@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import resource
 import ssl
-from collections.abc import AsyncIterator, Callable, Collection
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Collection, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, replace
 from time import monotonic
 from typing import Any
@@ -29,7 +31,7 @@ from slipstream.gateway.ports import AddedFields, Ports, Reader, no_added_fields
 from slipstream.gateway.server import Gateway
 from slipstream.gateway.tls import Certificate
 
-__all__ = ["Books", "Client", "Rig", "eventually", "rig"]
+__all__ = ["Books", "Client", "Rig", "eventually", "no_descriptor_left", "rig"]
 
 
 @dataclass
@@ -317,6 +319,19 @@ class Client:
     async def closed(self) -> bool:
         """Whether the gateway closes the connection without sending anything more."""
         return not self.rest and not await self._read()
+
+
+@contextmanager
+def no_descriptor_left() -> Iterator[None]:
+    """This process can open nothing more."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    lowest_free = os.dup(0)
+    os.close(lowest_free)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (lowest_free, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 async def eventually(condition: Callable[[], bool], deadline_s: float = 10.0) -> None:

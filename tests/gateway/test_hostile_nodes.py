@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import resource
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import pytest
 
-from gateway_rig import Books, Client, rig
+from gateway_rig import Books, Client, no_descriptor_left, rig
 from scripted_node import STREAM_HEAD, Behaviour, answer, chunked, close, raw, reset, scripted_node, stream
 from slipstream.core.outcome import Ending
 
@@ -25,18 +23,6 @@ def fatal_errors() -> Iterator[list[Any]]:
     loop.set_exception_handler(lambda _, context: told.append(context.get("exception")))
     yield told
     loop.set_exception_handler(None)
-
-
-@contextmanager
-def no_descriptor_left() -> Iterator[None]:
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    lowest_free = os.dup(0)
-    os.close(lowest_free)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (lowest_free, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 @pytest.mark.parametrize("behaviour", [answer(body=b'{"a":1}'), answer(close=True), stream([b"data: {}\n\n", DONE])])

@@ -27,6 +27,7 @@ from slipstream.gateway.reply import reply, reply_problem
 from slipstream.gateway.request import Request
 from slipstream.gateway.routes import Endpoint, allowed_methods, endpoint_of
 from slipstream.gateway.tls import Certificate
+from slipstream.gateway.tls_listener import TlsListener
 from slipstream.gateway.upstream import Upstreams
 from slipstream.gateway.waiting import Waiter, Waiting
 from slipstream.gateway.wire import ClientConnection, Handler
@@ -54,6 +55,7 @@ class Gateway(Handler):
         queue: RequestQueue[Waiter] = RequestQueue(self._limits.queue_size, self._limits.queue_timeout_s)
         self._waiting = Waiting(queue, ports.clock)
         self._connections: set[ClientConnection] = set()
+        self._handshakes: dict[ClientConnection, int] = {}  # and how many were too many when each began
         self._server: Any = None  # uvloop's servers are not quite what the types of asyncio say
         self._sweeper: asyncio.TimerHandle | None = None
         self._emptied: asyncio.Event | None = None
@@ -79,16 +81,13 @@ class Gateway(Handler):
         certificate. Raises OSError if it can not bind.
         """
         loop = asyncio.get_running_loop()
-        factory = cast("Callable[[], asyncio.Protocol]", lambda: ClientConnection(self, self._limits))
-        handshake_s = None if tls is None else self._limits.client_head_s
-        self._server = await loop.create_server(
-            factory,
-            host,
-            port,
-            backlog=_BACKLOG,
-            ssl=None if tls is None else tls.context,
-            ssl_handshake_timeout=handshake_s,
-        )
+        if tls is None:
+            factory = cast("Callable[[], asyncio.Protocol]", lambda: ClientConnection(self, self._limits))
+            self._server = await loop.create_server(factory, host, port, backlog=_BACKLOG)
+        else:
+            listener = TlsListener(tls.context, self._handshake_s, self._admit_handshake, self._handshake_ended)
+            await listener.listen(host, port, _BACKLOG)
+            self._server = listener
         self._sweeper = loop.call_later(self._sweep_s, self._sweep)
         address = self._server.sockets[0].getsockname()
         return address[0], address[1]
@@ -131,13 +130,30 @@ class Gateway(Handler):
 
     @property
     def open_connections(self) -> int:
-        """How many clients are connected."""
-        return len(self._connections)
+        """How many clients are connected, those with whom TLS is not agreed on yet among them."""
+        return len(self._connections) + len(self._handshakes)
 
     @property
     def queue_lengths(self) -> dict[TrafficClass, int]:
         """How many requests wait for a node with room, by class."""
         return self._waiting.lengths
+
+    # What follows is called by the listener, where it speaks TLS.
+
+    def _handshake_s(self) -> float:
+        return self._limits.client_head_s
+
+    def _admit_handshake(self) -> ClientConnection | None:
+        over = self.open_connections + 1 - self._limits.max_connections
+        if over > _TURNED_AWAY_AT_ONCE:
+            self._ports.observer.rejected(_too_many_connections(), "", self._ports.clock())
+            return None
+        connection = ClientConnection(self, self._limits)
+        self._handshakes[connection] = over
+        return connection
+
+    def _handshake_ended(self, connection: ClientConnection) -> None:
+        self._handshakes.pop(connection, None)
 
     # What follows is called by client connections.
 
@@ -145,10 +161,12 @@ class Gateway(Handler):
         return self._ports.clock()
 
     def connected(self, connection: ClientConnection) -> None:
+        over = self._handshakes.pop(connection, None)  # who came in time is not turned away for those who came later
         self._connections.add(connection)
-        over = len(self._connections) - self._limits.max_connections
+        if over is None:
+            over = len(self._connections) - self._limits.max_connections
         if over > 0:
-            error = TooManyConnections("As many clients are connected as this gateway serves; try again later.")
+            error = _too_many_connections()
             if over <= _TURNED_AWAY_AT_ONCE:
                 connection.turn_away(error)
             else:  # an answer that nobody may read would hold a descriptor that others need
@@ -275,6 +293,10 @@ class Gateway(Handler):
             connection.expire(now)
         self._upstreams.expire(now)
         self._sweeper = asyncio.get_running_loop().call_later(self._sweep_s, self._sweep)
+
+
+def _too_many_connections() -> TooManyConnections:
+    return TooManyConnections("As many clients are connected as this gateway serves; try again later.")
 
 
 def _sweep_interval_s(limits: Limits) -> float:
