@@ -55,6 +55,7 @@ class Placement:
 
     __slots__ = (
         "attempt",
+        "began",
         "decision",
         "node",
         "occupancy",
@@ -84,6 +85,8 @@ class Placement:
         self.decision = decision
         self.state = state
         self.occupancy = state.occupancy
+        self.began = state.ledger.sequence_seconds
+        """Sequence-seconds of the node's ledger when it was booked."""
         self.node: NodeSpec = state.spec
         self.outcome: Outcome | None = None
 
@@ -249,6 +252,8 @@ class Dispatcher:
         fleet, evidence = self.fleet, self.evidence
         fleet.report(name, asked_at, received_at, report)
         self.expire_overrides(received_at)
+        if report.role is not None and fleet.node(name) is not None:
+            self._fix(name, received_at)  # it may have changed its pool, which has a ceiling of its own
         state = fleet.node(name)
         if state is None or state.speculator is None:
             return
@@ -375,7 +380,11 @@ class Dispatcher:
             evidence.answered(shape.category, outcome.output_tokens // shape.sequences, version)
         latency = outcome.latency
         if latency is not None and latency.tpot_s is not None:
-            evidence.book.timed(state.name, placement.occupancy, latency.tpot_s, now)
+            mean: float | None = None
+            seconds = now - placement.decision.at
+            if seconds > 0.0 and shape.sequences == 1:
+                mean = (state.ledger.sequence_seconds - placement.began) / seconds + state.foreign
+            evidence.book.timed(state.name, placement.occupancy, latency.tpot_s, now, mean)
         speculator = state.speculator
         if speculator is None or not shape.decodes:
             return

@@ -9,16 +9,18 @@ class Ledger:
     """Sequences that this gateway has on one node.
 
     ``sequences`` is exact at every moment, and ``admitted`` counts all that there ever were. ``peak_since`` answers for
-    the past, because an engine's report describes some moment between asking and receiving. ``category_seconds``
+    the past, because an engine's report describes some moment between asking and receiving. ``sequence_seconds`` is the
+    sum of their time until the last change, from which mean occupancies follow. ``category_seconds``
     collects sequence-seconds by category, for engines whose responses say nothing of speculation: a window's counters
     are attributed by these shares.
     """
 
-    __slots__ = ("_categories", "_integrated_at", "_past", "_seconds", "admitted", "sequences")
+    __slots__ = ("_categories", "_integrated_at", "_past", "_seconds", "admitted", "sequence_seconds", "sequences")
 
     def __init__(self) -> None:
         self.sequences = 0
         self.admitted = 0
+        self.sequence_seconds = 0.0
         # (moment until which the value held, value); later entries are always lower, so the list is no longer than the
         # highest value and its first entry after a moment is the maximum since then.
         self._past: list[tuple[float, int]] = []
@@ -70,6 +72,7 @@ class Ledger:
         elapsed = now - self._integrated_at
         self._integrated_at = now
         if elapsed > 0 and self.sequences:
+            self.sequence_seconds += self.sequences * elapsed
             seconds = self._seconds
             for category, sequences in self._categories.items():
                 if sequences:

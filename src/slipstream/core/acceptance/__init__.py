@@ -2,8 +2,8 @@
 
 `measures` names the quantities and converts between them; `sample` reads one request; `evidence` sums requests up;
 `prior` says what is believed before; `estimate` puts them together; `book` keeps it all by model, speculator, category
-and node, there also by occupancy (`by_occupancy`) and across changes of what runs (`tenure`). `counters` and
-`attribution` are for engines that count for the whole node only.
+and node, there also by occupancy (`by_occupancy`, `learned_times`) and across changes of what runs (`tenure`).
+`counters` and `attribution` are for engines that count for the whole node only.
 """
 
 from slipstream.core.acceptance.attribution import Attribution, AttributionWindow
@@ -20,6 +20,7 @@ from slipstream.core.acceptance.estimate import (
     prior_estimate,
 )
 from slipstream.core.acceptance.evidence import HALF_LIFE, NO_EVIDENCE, Evidence, Ratio
+from slipstream.core.acceptance.learned_times import LearnedTime
 from slipstream.core.acceptance.measures import (
     DraftAcceptanceRatio,
     MeanAcceptanceLength,
@@ -58,6 +59,7 @@ __all__ = [
     "Evidence",
     "Identity",
     "Interval",
+    "LearnedTime",
     "MeanAcceptanceLength",
     "OccupancyFigures",
     "PerTokenAcceptance",

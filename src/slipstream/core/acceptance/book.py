@@ -16,6 +16,7 @@ from slipstream.core.acceptance.estimate import (
     prior_estimate,
 )
 from slipstream.core.acceptance.evidence import HALF_LIFE, NO_EVIDENCE
+from slipstream.core.acceptance.learned_times import LearnedTime
 from slipstream.core.acceptance.node_record import NodeRecord
 from slipstream.core.acceptance.prior import AcceptancePrior
 from slipstream.core.acceptance.sample import SpeculationSample, always_proposes, steps_of
@@ -123,10 +124,13 @@ class AcceptanceBook:
         self.version += 1
         return True
 
-    def timed(self, node: str, occupancy: int, tpot_s: float, now: float) -> None:
-        """A finished request, placed on ``node`` when its occupancy was that, took ``tpot_s`` seconds a token."""
+    def timed(self, node: str, occupancy: int, tpot_s: float, now: float, mean_occupancy: float | None = None) -> None:
+        """A finished request, placed on ``node`` when its occupancy was that, took ``tpot_s`` seconds a token.
+
+        ``mean_occupancy`` is the node's meanwhile, ``None`` = not known.
+        """
         record = self._nodes.get(node) or self._node(node)
-        record.timed(occupancy, tpot_s, now)
+        record.timed(occupancy, tpot_s, mean_occupancy, now)
 
     def identify(self, node: str, identity: Identity, now: float) -> None:
         """``node`` said what runs on it. When that changed, its acceptance is measured anew."""
@@ -192,6 +196,11 @@ class AcceptanceBook:
         """Acceptance and time per token by occupancy, over these nodes together; empty before any request finished."""
         records = (record for record in map(self._nodes.get, nodes) if record is not None)
         return figures((record.by_occupancy, record.weight(now)) for record in records)
+
+    def learned_times(self, node: str) -> list[LearnedTime]:
+        """Time per token of what runs on ``node``, by how busy it was meanwhile; empty before any request told."""
+        record = self._nodes.get(node)
+        return [] if record is None else record.learned.figures()
 
     def acceptance_fall(self, node: str) -> AcceptanceFall | None:
         """Whether ``node`` accepts less than before the last change of what runs on it; ``None`` = no, or unknown."""

@@ -8,9 +8,9 @@ would add to.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from math import exp, log
 from typing import Final, NamedTuple
 
+from slipstream.core.acceptance.fading_median import FadingMedian
 from slipstream.core.acceptance.measures import (
     MeanAcceptanceLength,
     PerTokenAcceptance,
@@ -31,10 +31,6 @@ _INDEX: Final = tuple(
     next(place for place, (_, most) in enumerate(BUCKETS) if most is None or sequences <= most)
     for sequences in range(66)
 )
-_BIN: Final = log(1.02)
-"""Times are kept in bins of 2 %, so that a median can be told and one odd request can not move it."""
-_LEAST_S: Final = 1e-5
-_MOST_S: Final = 1e3
 
 
 class OccupancyFigures(NamedTuple):
@@ -57,26 +53,23 @@ class OccupancyFigures(NamedTuple):
 
 
 class _Bucket:
-    __slots__ = ("accepted", "decode", "drafted", "requests", "timed", "times", "verify")
+    __slots__ = ("accepted", "decode", "drafted", "requests", "times", "verify")
 
     def __init__(self) -> None:
         self.requests = 0
-        self.timed = 0
         self.drafted = 0.0
         self.accepted = 0.0
         self.verify = 0.0
         self.decode = 0.0
-        self.times: dict[int, float] = {}
+        self.times = FadingMedian()
 
     def add(self, other: _Bucket, factor: float) -> None:
         self.requests += other.requests
-        self.timed += other.timed
         self.drafted += other.drafted * factor
         self.accepted += other.accepted * factor
         self.verify += other.verify * factor
         self.decode += other.decode * factor
-        for place, weight in other.times.items():
-            self.times[place] = self.times.get(place, 0.0) + weight * factor
+        self.times.merge(other.times, factor)
 
 
 class OccupancyRecord:
@@ -97,12 +90,9 @@ class OccupancyRecord:
         bucket.verify += weight * steps.verify
         bucket.decode += weight * steps.decode
 
-    def timed(self, occupancy: int, tpot_s: float, weight: float) -> None:
-        """A finished request, placed at ``occupancy``, took ``tpot_s`` seconds a token after the first."""
-        bucket = self._bucket(occupancy)
-        bucket.timed += 1
-        place = int(log(min(max(tpot_s, _LEAST_S), _MOST_S) / _LEAST_S) / _BIN)
-        bucket.times[place] = bucket.times.get(place, 0.0) + weight
+    def timed(self, occupancy: int, place: int, weight: float) -> None:
+        """A finished request, placed at ``occupancy``, took a time per token after the first of the bin ``place``."""
+        self._bucket(occupancy).times.add(place, weight)
 
     def scale(self, factor: float) -> None:
         """Multiply every sum, when the clock was rebased."""
@@ -150,24 +140,10 @@ def _figures(place: int, bucket: _Bucket) -> OccupancyFigures:
         least,
         most,
         bucket.requests,
-        bucket.timed,
+        bucket.times.count,
         tau,
         alpha_of(tau, k) if tau is not None and k is not None and k > 0.0 else None,
         k,
         TokensPerStep(1.0 + bucket.accepted / bucket.decode) if bucket.decode > 0.0 else None,
-        _median(bucket.times),
+        bucket.times.value,
     )
-
-
-def _median(times: dict[int, float]) -> float | None:
-    """From the middle of the weights, at its place inside its bin."""
-    left = 0.5 * sum(times.values())
-    if not left > 0.0:
-        return None
-    at = 0.0
-    for place, weight in sorted(times.items()):
-        at = place + min(left / weight, 1.0)
-        left -= weight
-        if left <= 0.0:
-            break
-    return _LEAST_S * exp(at * _BIN)

@@ -7,6 +7,8 @@ from slipstream.core.acceptance.counters import CounterDelta, CounterWindow
 from slipstream.core.acceptance.estimate import AcceptanceEstimate, measured_estimate
 from slipstream.core.acceptance.evidence import NO_EVIDENCE, Evidence
 from slipstream.core.acceptance.fading import FadingClock
+from slipstream.core.acceptance.fading_median import bin_of
+from slipstream.core.acceptance.learned_times import LearnedTimes
 from slipstream.core.acceptance.sample import SpeculationSample, Steps
 from slipstream.core.acceptance.tenure import AcceptanceFall, Identity, Tenure, change_between, fall
 from slipstream.core.node import SpeculativeCounters
@@ -21,7 +23,7 @@ class NodeRecord:
     """
 
     __slots__ = ("_before", "_clock", "_half_life", "_identity", "_tenure", "_window", "by_occupancy", "counted",
-                 "verify_steps_per_drafted")  # fmt: skip
+                 "learned", "verify_steps_per_drafted")  # fmt: skip
 
     def __init__(self, half_life: float) -> None:
         self._half_life = half_life
@@ -30,6 +32,7 @@ class NodeRecord:
         self._tenure = Tenure()
         self._before: Tenure | None = None
         self.by_occupancy = OccupancyRecord()
+        self.learned = LearnedTimes()
         self.counted: Evidence = NO_EVIDENCE
         self.verify_steps_per_drafted: float | None = None
         """Verify steps over drafted tokens, from the counters; ``None`` before any drafted token was counted."""
@@ -47,9 +50,14 @@ class NodeRecord:
         if occupancy is not None:
             self.by_occupancy.accepted(occupancy, sample, steps, weight)
 
-    def timed(self, occupancy: int, tpot_s: float, now: float) -> None:
-        """A finished request, placed at ``occupancy``, took ``tpot_s`` seconds a token after the first."""
-        self.by_occupancy.timed(occupancy, tpot_s, self.weight(now))
+    def timed(self, occupancy: int, tpot_s: float, mean_occupancy: float | None, now: float) -> None:
+        """A finished request, placed at ``occupancy``, took ``tpot_s`` seconds a token after the first;
+        ``mean_occupancy`` is the node's meanwhile, ``None`` = not known.
+        """
+        place, weight = bin_of(tpot_s), self.weight(now)
+        self.by_occupancy.timed(occupancy, place, weight)
+        if mean_occupancy is not None:
+            self.learned.add(mean_occupancy, place, weight)
 
     def weight(self, now: float) -> float:
         """What a request of ``now`` weighs in the sums that forget."""
@@ -57,6 +65,7 @@ class NodeRecord:
         if clock.overdue(now):
             factor = clock.rebase(now)
             self.by_occupancy.scale(factor)
+            self.learned.scale(factor)
             self._tenure.scale(factor)
         return clock.weight(now)
 
@@ -103,3 +112,4 @@ class NodeRecord:
         elif tenure.change and now - tenure.since < 60.0:
             change = f"{tenure.change}, and {change}"  # a restart shows first in the counters, then in the version
         self._tenure = Tenure(change, now)
+        self.learned = LearnedTimes()
