@@ -4,6 +4,7 @@ SlipstreamError
 ├── ConfigError                 a configuration file that can not be used
 ├── EngineError                 an engine that answered with something unusable
 │   ├── EngineUnreachable       no connection, no answer in time
+│   ├── EngineDown              who watches the engine says that it does not run
 │   └── EngineGarbage           an answer that can not be read as what was asked for
 ├── RequestError                the client's request can not be served as sent (4xx)
 │   ├── InvalidBody             not JSON, or not an object
@@ -38,6 +39,7 @@ __all__ = [
     "BodyTooLarge",
     "ConfigError",
     "ConfigProblem",
+    "EngineDown",
     "EngineError",
     "EngineGarbage",
     "EngineUnreachable",
@@ -103,6 +105,10 @@ class EngineError(SlipstreamError):
 
 class EngineUnreachable(EngineError):
     """No connection to the engine, or no answer in time."""
+
+
+class EngineDown(EngineError):
+    """Who watches the engine says that it does not run: there is nothing to wait for, as with one lost poll."""
 
 
 class EngineGarbage(EngineError):

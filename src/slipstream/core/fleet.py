@@ -13,7 +13,7 @@ from types import EllipsisType
 
 from slipstream.core.circuit import CircuitState, verdict
 from slipstream.core.departures import Departure
-from slipstream.core.errors import EngineError, EngineUnreachable
+from slipstream.core.errors import EngineDown, EngineError, EngineGarbage
 from slipstream.core.journal import Journal
 from slipstream.core.node import DEFAULT_MAX_IN_FLIGHT, NodeReport, NodeSpec, Speculator, SpeculatorKind
 from slipstream.core.node_state import NodeFacts, NodeState, ReplicaGroup, reason_closed
@@ -255,7 +255,7 @@ class Fleet:
             node,
             now,
             limit=_limit(node),
-            speculator=node.speculator if report is None else self._speculator(node, report),
+            speculator=node.speculator if report is None else self._speculator(node, report, node.pool),
             models=spec.models or (told if told is not None else ()),
         )
 
@@ -269,14 +269,14 @@ class Fleet:
         """Stop (or resume) giving a node new requests, since it is to leave the fleet; what it has goes on."""
         node = self._nodes[name]
         node.leaving = draining
-        self._change(node, now, draining=node.leaving or node.drained)
+        self._change(node, now, draining=_drains(node))
 
     def override(self, name: str, now: float, *, ceiling: int | None, drained: bool) -> None:
         """What operators fixed for a node at run time: its ceiling (``None`` = as configured), whether it drains."""
         node = self._nodes[name]
         node.fixed_ceiling = ceiling
         node.drained = drained
-        self._change(node, now, draining=node.leaving or node.drained, limit=node.limit)
+        self._change(node, now, draining=_drains(node), limit=node.limit)
 
     def report(self, name: str, asked_at: float, received_at: float, report: NodeReport) -> None:
         """Take in a node's report, asked for and received at these times."""
@@ -297,33 +297,40 @@ class Fleet:
             if node.departures.sequences:
                 self._confirm_departures(node, asked_at - lag, report.sequences, received_at)
         node.learned.reported(report, asked_at, known=_known_limit(node) is not None)
-        speculator = self._speculator(node, report)
+        pool = report.role or node.pool
+        speculator = self._speculator(node, report, pool)
         node.k = speculator.k if speculator else None
+        node.withdrawn = report.draining is True
         models = node.spec.models or (node.models if report.models is None else report.models)
         self._change(
             node,
             received_at,
             healthy=True,
             fresh=report.sequences is not None,
+            draining=_drains(node),
             refusing=node.refusing and received_at < node.learned.retry_at,
             foreign=node.foreign_reports.sequences,
             limit=_limit(node),
             speculator=speculator,
             models=models,
             engine=node.spec.engine or report.engine,
+            pool=pool,
         )
         self.expire(received_at)
 
     def report_failed(self, name: str, now: float, error: EngineError) -> None:
-        """A poll failed. Garbage is a sign of life, but costs freshness in time; silence, twice, costs health."""
+        """A poll failed. Garbage is a sign of life, but costs freshness in time. Silence costs health, twice; the word
+        of who watches the engine, at once.
+        """
         node = self._nodes.get(name)
         if node is None:
             return
         node.error = str(error)
-        node.unreadable = not isinstance(error, EngineUnreachable)
+        node.unreadable = isinstance(error, EngineGarbage)
         if not node.unreadable:
             node.failed_polls += 1
-            if node.failed_polls >= UNREACHABLE_POLLS and node.healthy:
+            certain = node.failed_polls >= UNREACHABLE_POLLS or isinstance(error, EngineDown)
+            if certain and node.healthy:
                 self.lost(node, now, str(error))
         else:
             node.failed_polls = 0
@@ -398,8 +405,8 @@ class Fleet:
 
     # How a change is made
 
-    def _speculator(self, node: NodeState, report: NodeReport) -> Speculator | None:
-        if node.pool is not Pool.SPECULATIVE:
+    def _speculator(self, node: NodeState, report: NodeReport, pool: Pool) -> Speculator | None:
+        if pool is not Pool.SPECULATIVE:
             return None
         if report.speculating is None:
             return node.speculator
@@ -432,11 +439,13 @@ class Fleet:
         speculator: Speculator | EllipsisType | None = ...,
         models: tuple[str, ...] | None = None,
         engine: str | None = None,
+        pool: Pool | None = None,
     ) -> None:
         regroup = (
             (speculator is not ... and speculator is not node.speculator and speculator != node.speculator)
             or (models is not None and models != node.models)
             or (engine is not None and engine != node.engine)
+            or (pool is not None and pool is not node.pool)
         )
         before = node.facts()
         if healthy is not None:
@@ -464,6 +473,11 @@ class Fleet:
                 node.models = models
             if engine is not None:
                 node.engine = engine
+            if pool is not None:
+                node.pool = pool
+                if pool is Pool.STANDARD and node.saturated:
+                    node.saturated = False
+                    node.saturated_time.set(False, now)  # noqa: FBT003 - a value
             self._join(node)
         self._settle(node, now)
         if node.facts() != before:
@@ -554,6 +568,10 @@ class Fleet:
         if not group.members:
             del self._groups[(group.pool, group.models, group.speculator, group.engine)]
         self._serving.clear()
+
+
+def _drains(node: NodeState) -> bool:
+    return node.leaving or node.drained or node.withdrawn
 
 
 def _known_limit(node: NodeState) -> int | None:

@@ -62,7 +62,8 @@ class NodeSpec:
     report it; ``None`` = what the engine reports, else draft. ``instrument`` is what its answers are asked to say.
     ``api_key`` is the node's own key, sent as a bearer token. ``authorities`` is a file of those that the certificate
     of an https node is checked by; ``None`` = the system's. ``calibration`` is what its profile was measured on,
-    ``None`` = it has none.
+    ``None`` = it has none. ``agent`` is the address of the agent beside its engine (`slipstream node`), ``None`` = it
+    has none; ``agent_token`` what that agent wants of whoever asks it.
     """
 
     name: str
@@ -77,6 +78,8 @@ class NodeSpec:
     api_key: str | None = field(default=None, repr=False)
     authorities: str | None = None
     calibration: Calibration | None = None
+    agent: str | None = None
+    agent_token: str | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +105,8 @@ class NodeReport:
     number of sequences the engine runs at once. ``speculating`` says whether a speculator is configured and loaded;
     ``k`` is its configured draft length, ``speculator_kind`` what it is, ``drafter`` the name of its method and model.
     ``models`` the names it serves. ``engine`` and ``version`` identify the software.
+    ``role`` is the pool that it belongs to now, ``draining`` whether it wants no new requests: the agent beside an
+    engine says so.
 
     It has an ``__init__`` of its own, since every poll makes one or more (docs/decisions/0005). Nobody changes it.
     """
@@ -118,6 +123,8 @@ class NodeReport:
     engine: str | None = None
     version: str | None = None
     drafter: str | None = None
+    role: Pool | None = None
+    draining: bool | None = None
 
     def __init__(
         self,
@@ -133,6 +140,8 @@ class NodeReport:
         engine: str | None = None,
         version: str | None = None,
         drafter: str | None = None,
+        role: Pool | None = None,
+        draining: bool | None = None,  # noqa: FBT001 - a row of data
     ) -> None:
         self.running = running
         self.waiting = waiting
@@ -146,6 +155,8 @@ class NodeReport:
         self.engine = engine
         self.version = version
         self.drafter = drafter
+        self.role = role
+        self.draining = draining
 
     @property
     def sequences(self) -> int | None:

@@ -214,6 +214,7 @@ class NodeState(Indexed):
         "spec",
         "speculator",
         "unreadable",
+        "withdrawn",
     )
 
     def __init__(self, spec: NodeSpec, now: float) -> None:
@@ -254,8 +255,10 @@ class NodeState(Indexed):
         """Whether it drains because it is to leave the fleet."""
         self.drained = False
         """Whether it drains because an operator said so at run time."""
+        self.withdrawn = False
+        """Whether it drains because the agent beside its engine says so."""
         self.draining = False
-        """Whether it takes no new requests for either reason."""
+        """Whether it takes no new requests for any of these reasons."""
         self.circuit = Circuit()
         self.ejected = False
         """Whether its circuit lets no request through now."""
