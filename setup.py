@@ -16,7 +16,7 @@ INTERPRETED = {"content.py", "embeddings.py", "fields.py", "messages.py", "model
 """Modules of the gateway that define `msgspec.Struct`s, which need real Python classes."""
 
 TELEMETRY = ("access_log", "histogram", "instruments", "json_text", "line_file", "recorder", "sinks")
-SIMULATED = ("columns", "events", "fate", "fleet_loop", "gateway", "node", "round_robin")
+SIMULATED = ("columns", "events", "fate", "fleet_loop", "gateway", "node")
 
 COMPILED = sorted(
     str(path)

@@ -34,7 +34,7 @@ from slipstream.core.evidence import CategoryEvidence
 from slipstream.core.fleet import Fleet
 from slipstream.core.node import NodeSpec
 from slipstream.core.overrides import Overrides
-from slipstream.core.policy import ThresholdPolicy
+from slipstream.core.policy import policy_of
 from slipstream.core.request import Pool
 from slipstream.embedded import EmbeddedNode
 from slipstream.embedded.speculator import SpeculatorChoice
@@ -44,7 +44,14 @@ from slipstream.gateway.keys import KeyRing
 from slipstream.gateway.ports import Ports
 from slipstream.gateway.server import Gateway
 from slipstream.gateway.tls import Authorities, Certificate
-from slipstream.settings import Settings, acceptance_prior_of, read_settings, settings_of, threshold_settings_of
+from slipstream.settings import (
+    Settings,
+    acceptance_prior_of,
+    read_settings,
+    settings_of,
+    steering_of,
+    threshold_settings_of,
+)
 from slipstream.telemetry.collector import FleetCollector
 from slipstream.telemetry.events import log_circuit, log_override
 from slipstream.telemetry.fleet_readings import fleet_readings
@@ -126,14 +133,18 @@ class Service:
         they began with; evidence, books and decisions stay.
         """
         before, self.settings = self.settings, settings
-        config = settings.config
-        self.dispatcher.configure(
+        config, dispatcher = settings.config, self.dispatcher
+        policy = None
+        if settings.steering != before.steering:
+            policy = policy_of(settings.steering, settings.policy, dispatcher.evidence, dispatcher.fleet)
+        dispatcher.configure(
             settings.policy,
             settings.prior,
             half_life=config.routing.evidence_half_life_s,
             stale_after_s=config.control.stale_after_s,
             hysteresis=config.pools.speculative.hysteresis,
             now=monotonic(),
+            policy=policy,
         )
         self.sinks.configure(settings.sinks)
         self.gateway.configure(self._ports(settings), settings.limits)
@@ -243,7 +254,7 @@ def build_dispatcher(config: FleetConfig, specs: Sequence[NodeSpec], draw: Calla
     )
     book = AcceptanceBook(acceptance_prior_of(config), half_life=config.routing.evidence_half_life_s)
     evidence = CategoryEvidence(book)
-    policy = ThresholdPolicy(threshold_settings_of(config), evidence)
+    policy = policy_of(steering_of(config), threshold_settings_of(config), evidence, fleet)
     return Dispatcher(fleet, evidence, policy, draw, Overrides(log_override))
 
 

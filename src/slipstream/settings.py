@@ -20,14 +20,16 @@ from slipstream.config import (
 )
 from slipstream.config.endpoints import Tls
 from slipstream.config.sources import files_of
+from slipstream.config.targets import targets_by_class
 from slipstream.control.poller import Timing
 from slipstream.core.acceptance import AcceptancePrior
+from slipstream.core.advice import is_outdated
 from slipstream.core.category import Categorizer
 from slipstream.core.category_rules import DEFAULT_RULES
 from slipstream.core.errors import ConfigError, ConfigProblem
 from slipstream.core.keys import KeyPolicy
 from slipstream.core.node import NodeSpec
-from slipstream.core.policy import ThresholdSettings
+from slipstream.core.policy import PolicyKind, Steering, ThresholdSettings
 from slipstream.engines.catalogue import ENGINES
 from slipstream.gateway.limits import Limits, connections_allowed
 from slipstream.gateway.ports import Reader
@@ -35,7 +37,15 @@ from slipstream.gateway.reading import RequestReader
 from slipstream.gateway.tls import server_context
 from slipstream.telemetry.sinks import SinkSettings
 
-__all__ = ["Settings", "acceptance_prior_of", "read_settings", "reader_of", "settings_of", "threshold_settings_of"]
+__all__ = [
+    "Settings",
+    "acceptance_prior_of",
+    "read_settings",
+    "reader_of",
+    "settings_of",
+    "steering_of",
+    "threshold_settings_of",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +62,7 @@ class Settings:
     reader: Reader
     limits: Limits
     policy: ThresholdSettings
+    steering: Steering
     prior: AcceptancePrior
     timing: Timing
     keys: tuple[tuple[bytes, KeyPolicy], ...]
@@ -64,7 +75,7 @@ class Settings:
 
 def settings_of(config: FleetConfig, files: tuple[Path, ...] = ()) -> Settings:
     """A configuration made ready. Raises ``ValueError`` when a key or certificate that was there at its check is there
-    no longer.
+    no longer, and as ``steering_of``.
     """
     return Settings(
         config=config,
@@ -73,6 +84,7 @@ def settings_of(config: FleetConfig, files: tuple[Path, ...] = ()) -> Settings:
         reader=reader_of(config),
         limits=_limits(config),
         policy=threshold_settings_of(config),
+        steering=steering_of(config),
         prior=acceptance_prior_of(config),
         timing=Timing(interval_s=config.control.poll_interval_s, timeout_s=config.control.poll_timeout_s),
         keys=api_keys(config),
@@ -153,6 +165,30 @@ def threshold_settings_of(config: FleetConfig) -> ThresholdSettings:
         affinity_slack=routing.affinity_slack if routing.affinity else None,
         rejected_features=_rejected_features,
     )
+
+
+def steering_of(config: FleetConfig) -> Steering:
+    """Who decides. Raises ``ConfigError`` for profiles that policy ``predictive`` can foretell nothing from."""
+    routing = config.routing
+    if routing.policy != "predictive":
+        return Steering(PolicyKind(routing.policy))
+    # What a fleet without forecasts does without takes as long to load as all the rest.
+    from slipstream.costmodel.errors import ImpossibleInput
+    from slipstream.costmodel.forecasts import Profile, ProfileForecasts, foretelling_profile
+
+    profiles: dict[str, Profile] = {}
+    problems = []
+    for file in dict.fromkeys([config.profile, *(node.profile for node in config.nodes)]):
+        if file is None:
+            continue
+        try:
+            profiles[file] = foretelling_profile(Path(file))
+        except ImpossibleInput as error:
+            allowed = "step times from a batch size of 1 on, since routing.policy is predictive"
+            problems.append(ConfigProblem(file, None, "", str(error), allowed))
+    if problems:
+        raise ConfigError(tuple(problems))
+    return Steering(PolicyKind.PREDICTIVE, targets_by_class(routing.targets), ProfileForecasts(profiles, is_outdated))
 
 
 def _sinks(config: FleetConfig) -> SinkSettings:

@@ -18,7 +18,7 @@ from slipstream.core.occupancy_group import OccupancyGroup, bucket_at, occupancy
 from slipstream.core.policy import Reason
 from slipstream.core.request import Pool
 
-__all__ = ["Advice", "AdviceCode", "advise", "stale_calibrations"]
+__all__ = ["Advice", "AdviceCode", "advise", "is_outdated", "stale_calibrations"]
 
 SATURATED_SHARE = 0.5
 MINIMUM_REQUESTS = 50
@@ -176,6 +176,12 @@ def _falls(dispatcher: Dispatcher, nodes: Iterable[NodeState], now: float) -> It
                 "requests_before": fall.requests_before,
             },
         )
+
+
+def is_outdated(node: NodeState) -> bool:
+    """Whether a node's profile was measured on something else than what it says to be now."""
+    calibration = node.spec.calibration
+    return calibration is not None and _change_since(calibration, node) != ""
 
 
 def stale_calibrations(nodes: Iterable[NodeState]) -> list[Advice]:

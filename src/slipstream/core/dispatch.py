@@ -39,6 +39,7 @@ DECISIONS_REMEMBERED = 10_000
 MODEL_REMEMBERED = 128
 RESPONSE_REMEMBERED = 256
 """Characters kept of what a refused request names: it may be of any length."""
+POLICIES_REMEMBERED = 32
 SILENCE_REMEMBERED = 16
 """Answers by which a node may be ahead in silence or in telling, so that it is soon seen when that changes."""
 SENTENCE_REMEMBERED = 400
@@ -50,7 +51,8 @@ class Placement:
 
     ``attempt`` counts from 1, and goes up where the same request is tried again on another node. ``occupancy`` is the
     node's with this request on it. ``tried`` names the nodes that earlier attempts failed on.
-    ``queued_s`` is for how many seconds the request had waited for a node by then, ``None`` = it had not.
+    ``queued_s`` is for how many seconds the request had waited for a node by then, ``None`` = it had not. ``policy``
+    placed it and is told of its end; ``None`` = nobody is.
     """
 
     __slots__ = (
@@ -60,6 +62,7 @@ class Placement:
         "node",
         "occupancy",
         "outcome",
+        "policy",
         "queued_s",
         "request_id",
         "shape",
@@ -76,8 +79,10 @@ class Placement:
         attempt: int,
         tried: Collection[str] = (),
         queued_s: float | None = None,
+        policy: ThresholdPolicy | None = None,
     ) -> None:
         self.request_id = request_id
+        self.policy = policy
         self.attempt = attempt
         self.tried = tried
         self.queued_s = queued_s
@@ -140,6 +145,8 @@ class Dispatcher:
         """Where policy only observes: the placements it would have made, as ``requests`` counts those made."""
         self.responses = ResponseOwners()
         self._draw = draw
+        self._policies_before: deque[tuple[int, ThresholdPolicy]] = deque(maxlen=POLICIES_REMEMBERED)
+        """Who decided up to which version of the fleet, the oldest first."""
         self._placements: deque[Placement] = deque(maxlen=DECISIONS_REMEMBERED)
         self._refusals: deque[Refusal] = deque(maxlen=DECISIONS_REMEMBERED)
         self._silence: dict[str, int] = {}
@@ -155,12 +162,18 @@ class Dispatcher:
         stale_after_s: float,
         hysteresis: int,
         now: float,
+        policy: ThresholdPolicy | None = None,
     ) -> None:
-        """Decide by these from now on. Evidence and running requests stay, and past decisions are explained by what
-        held then.
+        """Decide by these from now on; by another ``policy`` if one is given, which has the settings already. Evidence
+        and running requests stay, and past decisions are explained by what held then.
         """
         version = self.fleet.advance()
-        self.policy.configure(settings, version)
+        if policy is None:
+            self.policy.configure(settings, version)
+        else:
+            policy.succeed(self.policy)
+            self._policies_before.append((version, self.policy))
+            self.policy = policy
         self.evidence.configure(prior, half_life, version)
         self.fleet.configure(now, stale_after_s=stale_after_s, hysteresis=hysteresis)
 
@@ -198,7 +211,7 @@ class Dispatcher:
                 self._refused(shape, request_id, before + len(avoid) + 1, error, draw, now, avoid, queued_s)
             raise
         state = fleet.admit(decision.node, shape.sequences, shape.category, now)
-        placement = Placement(request_id, shape, decision, state, before + len(avoid) + 1, avoid, queued_s)
+        placement = Placement(request_id, shape, decision, state, before + len(avoid) + 1, avoid, queued_s, self.policy)
         self.requests[shape.category, decision.pool, decision.reason] += 1
         if decision.intended is not None:
             self.intended[shape.category, decision.intended.pool, decision.intended.reason] += 1
@@ -220,7 +233,9 @@ class Dispatcher:
             self.fleet.depart(state, shape.sequences, shape.category, now)
         else:
             self.fleet.release(state, shape.sequences, shape.category, now)
-        self.policy.finished(placement.decision, shape)
+        policy = placement.policy
+        if policy is not None:
+            policy.finished(placement.decision, shape)
         self.endings[shape.category, outcome.ending] += 1
         if outcome.ending is not Ending.COMPLETED or state.circuit.watching:
             self.fleet.judge(state, placement, outcome, now)
@@ -286,6 +301,13 @@ class Dispatcher:
         """A poll of a node failed."""
         self.fleet.report_failed(name, now, error)
 
+    def suspend(self, name: str, now: float, *, suspended: bool) -> None:
+        """Let ceilings that rest on a node's calibration give way to the default, or hold again. Cheap when they do."""
+        node = self.fleet.node(name)
+        if node is not None and node.recheck.fallen_back is not suspended:
+            self.fleet.suspend(name, now, suspended=suspended)
+            self._fix(name, now)
+
     # What operators change
 
     def override(self, override: Override, now: float) -> None:
@@ -322,14 +344,20 @@ class Dispatcher:
         """Every node as the decision saw it, recomputed; ``None`` when that was too long ago."""
         decision = attempt.decision
         past = self.evidence.at(decision.fleet_version)
-        policy = self.policy.as_of(decision.fleet_version)
+        policy = self._policy_at(decision.fleet_version)
         return candidates(self.fleet, policy, past, decision, attempt.shape, attempt.tried)
 
     def acceptance(self, attempt: Placement | Refusal) -> list[AcceptanceFigure] | None:
         """What was known of the category's acceptance, by speculator; ``None`` when that was too long ago."""
         version = attempt.decision.fleet_version
-        policy = self.policy.as_of(version)
+        policy = self._policy_at(version)
         return acceptance_figures(self.fleet, policy, self.evidence.at(version), version, attempt.shape)
+
+    def _policy_at(self, version: int) -> ThresholdPolicy:
+        for until, policy in self._policies_before:
+            if version < until:
+                return policy.as_of(version)
+        return self.policy.as_of(version)
 
     def _follow(self, response_id: str, sequences: int, draw: float, now: float, avoid: Collection[str]) -> Decision:
         """To the node that holds a response, and to no other."""
@@ -350,7 +378,8 @@ class Dispatcher:
         """Bring a node in line with the overrides in force."""
         node = self.fleet.node(name)
         assert node is not None
-        ceiling, drained = self.overrides.ceiling(name, node.pool), self.overrides.drains(name)
+        ceiling = self.overrides.ceiling(name, node.pool, measured=not node.recheck.fallen_back)
+        drained = self.overrides.drains(name)
         if (ceiling, drained) != (node.fixed_ceiling, node.drained):
             self.fleet.override(name, now, ceiling=ceiling, drained=drained)
 
@@ -375,6 +404,9 @@ class Dispatcher:
 
     def _learn(self, placement: Placement, outcome: Outcome, now: float) -> None:
         state, shape, evidence = placement.state, placement.shape, self.evidence
+        traffic = state.recheck.traffic
+        if traffic is not None:
+            traffic.saw(shape.category, outcome.prompt_tokens, outcome.output_tokens, now)
         version = self.fleet.version
         if outcome.output_tokens is not None:
             evidence.answered(shape.category, outcome.output_tokens // shape.sequences, version)

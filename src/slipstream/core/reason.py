@@ -48,5 +48,7 @@ class Reason(StrEnum):
     """An operator fixed the pool."""
     AFFINITY = "affinity"
     """The node holds this prefix or session in its cache."""
+    IN_TURN = "in_turn"
+    """Nodes are taken in turn, whatever the request."""
     OBSERVE = "observe"
     """Decided and recorded, steered by least load only."""

@@ -1,7 +1,7 @@
 """What a policy makes of a scenario: how its nodes are equipped, and by which settings the gateway decides.
 
 Most baselines are what the gateway itself can be told to do, so it is the gateway's own object that does them: least
-load is its mode `observe`, static lists are its pins. Nodes in turn it can not, since nobody should want that.
+load is its mode `observe`, static lists are its pins, and nodes in turn its policy `round-robin`.
 """
 
 from __future__ import annotations
@@ -12,11 +12,10 @@ from typing import Final
 
 from slipstream.core.evidence import CategoryEvidence
 from slipstream.core.fleet import Fleet
-from slipstream.core.policy import PredictivePolicy, ThresholdPolicy, ThresholdSettings
+from slipstream.core.policy import PredictivePolicy, RoundRobin, ThresholdPolicy, ThresholdSettings
 from slipstream.core.request import Pool
 from slipstream.enginemodel.settings import ImpossibleEngine
 from slipstream.sim.forecasts import forecasts_of
-from slipstream.sim.round_robin import RoundRobin
 from slipstream.sim.scenario import Equipment, NodeGroup, Policy, PolicyKind, Scenario
 
 __all__ = ["ceiling_of", "equipped", "pins_of", "routing_of"]
@@ -78,7 +77,7 @@ def routing_of(scenario: Scenario, policy: Policy, evidence: CategoryEvidence, f
         case PolicyKind.SPLIT_LISTS:
             return ThresholdPolicy(_LISTS, evidence)
         case PolicyKind.SPLIT_ROUND_ROBIN:
-            return RoundRobin(_LEAST_LOAD, evidence, fleet)
+            return RoundRobin(_LISTS, evidence, fleet)
         case PolicyKind.BOUND:
             raise ValueError("the bound is computed, not simulated")
         case _:

@@ -33,6 +33,7 @@ DECISION_REASONS: dict[Pool, tuple[Reason, ...]] = {
         Reason.FALLBACK,
         Reason.PINNED,
         Reason.AFFINITY,
+        Reason.IN_TURN,
         Reason.OBSERVE,
     ),
     Pool.STANDARD: (
@@ -52,6 +53,7 @@ DECISION_REASONS: dict[Pool, tuple[Reason, ...]] = {
         Reason.FALLBACK,
         Reason.PINNED,
         Reason.AFFINITY,
+        Reason.IN_TURN,
         Reason.OBSERVE,
     ),
 }

@@ -4,6 +4,8 @@ from slipstream.core.policy.decision import AcceptanceFigure, Candidate, Decisio
 from slipstream.core.policy.explain import acceptance_figures, candidates
 from slipstream.core.policy.predictive import Forecasts, PredictivePolicy
 from slipstream.core.policy.probing import ProbingSettings
+from slipstream.core.policy.round_robin import RoundRobin
+from slipstream.core.policy.steering import PolicyKind, Steering, policy_of
 from slipstream.core.policy.threshold import ThresholdPolicy, ThresholdSettings
 from slipstream.core.reason import Reason
 
@@ -12,11 +14,15 @@ __all__ = [
     "Candidate",
     "Decision",
     "Forecasts",
+    "PolicyKind",
     "PredictivePolicy",
     "ProbingSettings",
     "Reason",
+    "RoundRobin",
+    "Steering",
     "ThresholdPolicy",
     "ThresholdSettings",
     "acceptance_figures",
     "candidates",
+    "policy_of",
 ]

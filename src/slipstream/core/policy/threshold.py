@@ -120,6 +120,12 @@ class ThresholdPolicy:
         self.settings = settings
         self._probing.configure(settings.probing)
 
+    def succeed(self, before: ThresholdPolicy) -> None:
+        """Decide in place of another policy: go on with what it knew of caches and probes."""
+        self.affinity = before.affinity
+        self._probing = before._probing
+        self._probing.configure(self.settings.probing)
+
     def as_of(self, version: int) -> ThresholdPolicy:
         """The policy by which decisions were made when the fleet was at ``version``, to explain them by."""
         settings = self._settings_at(version)
