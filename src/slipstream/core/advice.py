@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import islice
 
-from slipstream.core.acceptance import Identity, OccupancyFigures, change_between
+from slipstream.core.acceptance import OccupancyFigures
 from slipstream.core.calibration import Calibration
+from slipstream.core.calibration_watch import change_since
 from slipstream.core.circuit import CircuitState
 from slipstream.core.dispatch import Dispatcher
 from slipstream.core.fleet import Fleet
@@ -179,48 +180,49 @@ def _falls(dispatcher: Dispatcher, nodes: Iterable[NodeState], now: float) -> It
 
 
 def is_outdated(node: NodeState) -> bool:
-    """Whether a node's profile was measured on something else than what it says to be now."""
+    """Whether a node's profile no longer holds: it was measured on something else than what the node says to be now, or
+    promises something else than what was seen.
+    """
     calibration = node.spec.calibration
-    return calibration is not None and _change_since(calibration, node) != ""
+    return calibration is not None and (bool(node.recheck.departed) or change_since(calibration, node) != "")
 
 
 def stale_calibrations(nodes: Iterable[NodeState]) -> list[Advice]:
-    """Profiles that were measured on something else than what runs now, one advice for each change."""
-    found: dict[tuple[Calibration, str], list[NodeState]] = {}
+    """Profiles that no longer hold, one advice for all nodes of which the same is so."""
+    found: dict[tuple[Calibration, str, tuple[str, ...], bool], list[NodeState]] = {}
     for node in nodes:
         calibration = node.spec.calibration
-        if calibration is not None and node.healthy and (change := _change_since(calibration, node)):
-            found.setdefault((calibration, change), []).append(node)
-    return [_stale(calibration, change, changed) for (calibration, change), changed in found.items()]
+        if calibration is not None and node.healthy and is_outdated(node):
+            recheck = node.recheck
+            change, departed = change_since(calibration, node), tuple(sorted(recheck.departed))
+            found.setdefault((calibration, change, departed, recheck.fallen_back), []).append(node)
+    return [_stale(calibration, change, changed) for (calibration, change, _, _), changed in found.items()]
 
 
 def _stale(calibration: Calibration, change: str, nodes: list[NodeState]) -> Advice:
-    count = len(nodes)
+    """The figures are the first node's."""
+    first, count = nodes[0], len(nodes)
     others = f" and {count - 1} other{'s' * (count > 2)}" if count > 1 else ""
+    of = f"The calibration of {first.name}{others} ({calibration.date}, {calibration.file})"
+    departed = "; ".join(first.recheck.departed.values())
+    evidence: dict[str, float | int | str | None] = {
+        "nodes": count, "change": change, "date": calibration.date, "file": calibration.file
+    }  # fmt: skip
+    if departed:
+        evidence["departed"] = ", ".join(first.recheck.departed)
+    if change:
+        sentence = f"{of} is older than the fleet: {change}{'; ' * bool(departed)}{departed}."
+    else:
+        sentence = f"{of} no longer holds: {departed}."
+    if first.recheck.fallen_back and first.pool is Pool.SPECULATIVE:
+        evidence["ceiling"] = first.ceiling
+        sentence += f" Its ceiling is {first.ceiling} for as long."
     return Advice(
         AdviceCode.CALIBRATION_STALE,
-        nodes[0].name if count == 1 else "fleet",
-        f"The calibration of {nodes[0].name}{others} ({calibration.date}, {calibration.file}) is older than the fleet: "
-        f"{change}. Measure again with `slipstream calibrate`.",
-        {"nodes": count, "change": change, "date": calibration.date, "file": calibration.file},
+        first.name if count == 1 else "fleet",
+        f"{sentence} Measure again with `slipstream calibrate`.",
+        evidence,
     )
-
-
-def _change_since(calibration: Calibration, node: NodeState) -> str:
-    """What a node says to be other than its profile was measured on; empty when nothing is known to be."""
-    report, speculator = node.report, node.speculator
-    was = now = None
-    if node.pool is Pool.SPECULATIVE and speculator is not None and calibration.speculators:
-        now = speculator.fingerprint
-        was = now if now in calibration.speculators else " or ".join(calibration.speculators)
-    same_engine = node.engine is not None and node.engine.lower() == calibration.engine.lower()
-    change = change_between(
-        Identity(node.engine if same_engine else calibration.engine, calibration.version, was),
-        Identity(node.engine, None if report is None else report.version, now),
-    )
-    if node.models and calibration.model not in node.models:
-        change += f"{' and ' if change else ''}model {calibration.model} became {node.models[0]}"
-    return change
 
 
 def _draft_or_categories(dispatcher: Dispatcher) -> Iterator[Advice]:

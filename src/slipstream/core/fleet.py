@@ -15,7 +15,14 @@ from slipstream.core.circuit import CircuitState, verdict
 from slipstream.core.departures import Departure
 from slipstream.core.errors import EngineDown, EngineError, EngineGarbage
 from slipstream.core.journal import Journal
-from slipstream.core.node import DEFAULT_MAX_IN_FLIGHT, NodeReport, NodeSpec, Speculator, SpeculatorKind
+from slipstream.core.node import (
+    DEFAULT_CEILING,
+    DEFAULT_MAX_IN_FLIGHT,
+    NodeReport,
+    NodeSpec,
+    Speculator,
+    SpeculatorKind,
+)
 from slipstream.core.node_state import NodeFacts, NodeState, ReplicaGroup, reason_closed
 from slipstream.core.outcome import Outcome
 from slipstream.core.reason import Reason
@@ -250,6 +257,8 @@ class Fleet:
         node = self._nodes[spec.name]
         report = node.report
         told = None if report is None else report.models
+        if node.spec.calibration != spec.calibration:
+            node.recheck.forget()
         node.spec = spec
         self._change(
             node,
@@ -277,6 +286,12 @@ class Fleet:
         node.fixed_ceiling = ceiling
         node.drained = drained
         self._change(node, now, draining=_drains(node), limit=node.limit)
+
+    def suspend(self, name: str, now: float, *, suspended: bool) -> None:
+        """Let the configured ceiling of a node rest, since its calibration does not hold, or hold again."""
+        node = self._nodes[name]
+        node.recheck.fallen_back = suspended
+        self._change(node, now, limit=node.limit)
 
     def report(self, name: str, asked_at: float, received_at: float, report: NodeReport) -> None:
         """Take in a node's report, asked for and received at these times."""
@@ -464,7 +479,7 @@ class Fleet:
             node.limit = limit
             queues_from = node.learned.queues_from
             node.full_at = limit if queues_from is None else min(limit, queues_from)
-            node.ceiling = min(node.fixed_ceiling or node.spec.ceiling, limit)
+            node.ceiling = min(node.fixed_ceiling or _ceiling(node), limit)
         if regroup:
             self._leave(node)
             if speculator is not ...:
@@ -583,6 +598,11 @@ def _limit(node: NodeState) -> int:
     """What is known of a node's limit, or what it was found to take where that is less."""
     known, learned = _known_limit(node) or DEFAULT_MAX_IN_FLIGHT, node.learned.limit
     return known if learned is None else min(known, learned)
+
+
+def _ceiling(node: NodeState) -> int:
+    """What is configured, or the default while the calibration that it rests on does not hold."""
+    return DEFAULT_CEILING if node.recheck.fallen_back else node.spec.ceiling
 
 
 def _count(closed: Counter[Reason], reason: Reason | None, by: int) -> None:

@@ -62,7 +62,8 @@ class NodeSpec:
     report it; ``None`` = what the engine reports, else draft. ``instrument`` is what its answers are asked to say.
     ``api_key`` is the node's own key, sent as a bearer token. ``authorities`` is a file of those that the certificate
     of an https node is checked by; ``None`` = the system's. ``calibration`` is what its profile was measured on,
-    ``None`` = it has none. ``agent`` is the address of the agent beside its engine (`slipstream node`), ``None`` = it
+    ``None`` = it has none. ``hardware`` and ``replicas`` (engines behind its address) are for what no engine tells;
+    ``None`` = not said. ``agent`` is the address of the agent beside its engine (`slipstream node`), ``None`` = it
     has none; ``agent_token`` what that agent wants of whoever asks it.
     """
 
@@ -78,6 +79,8 @@ class NodeSpec:
     api_key: str | None = field(default=None, repr=False)
     authorities: str | None = None
     calibration: Calibration | None = None
+    hardware: str | None = None
+    replicas: int | None = None
     agent: str | None = None
     agent_token: str | None = field(default=None, repr=False)
 
@@ -106,7 +109,7 @@ class NodeReport:
     ``k`` is its configured draft length, ``speculator_kind`` what it is, ``drafter`` the name of its method and model.
     ``models`` the names it serves. ``engine`` and ``version`` identify the software.
     ``role`` is the pool that it belongs to now, ``draining`` whether it wants no new requests: the agent beside an
-    engine says so.
+    engine says so. ``replicas`` is how many engines or ranks work in parallel behind the node's address.
 
     It has an ``__init__`` of its own, since every poll makes one or more (docs/decisions/0005). Nobody changes it.
     """
@@ -125,6 +128,7 @@ class NodeReport:
     drafter: str | None = None
     role: Pool | None = None
     draining: bool | None = None
+    replicas: int | None = None
 
     def __init__(
         self,
@@ -142,6 +146,7 @@ class NodeReport:
         drafter: str | None = None,
         role: Pool | None = None,
         draining: bool | None = None,  # noqa: FBT001 - a row of data
+        replicas: int | None = None,
     ) -> None:
         self.running = running
         self.waiting = waiting
@@ -157,6 +162,7 @@ class NodeReport:
         self.drafter = drafter
         self.role = role
         self.draining = draining
+        self.replicas = replicas
 
     @property
     def sequences(self) -> int | None:

@@ -12,6 +12,7 @@ from slipstream.core.load_index import Indexed, LoadIndex
 from slipstream.core.node import DEFAULT_MAX_IN_FLIGHT, NodeReport, NodeSpec, Speculator
 from slipstream.core.occupancy import ForeignSequences
 from slipstream.core.reason import Reason
+from slipstream.core.recheck import Recheck
 from slipstream.core.request import Pool
 from slipstream.core.saturation import TimeShare
 
@@ -205,6 +206,7 @@ class NodeState(Indexed):
         "models",
         "name",
         "pool",
+        "recheck",
         "refusing",
         "report",
         "reported_at",
@@ -265,6 +267,7 @@ class NodeState(Indexed):
         self.half_open = False
         """Whether the next request is its circuit's trial."""
         self.refusing = False
+        self.recheck = Recheck()
         self.saturated = False
         self.closed: Reason | None = Reason.UNHEALTHY
         """Why the node takes no request of its pool; ``None`` when it takes them."""

@@ -51,7 +51,8 @@ class Override:
 
     ``subject`` names a category, a key's id, a node or a pool, or is ``FLEET``. ``value`` is a pool for pins, a number
     of sequences for ceilings, ``None`` for the others: a drain drains, and speculation is off. ``set_at`` and
-    ``expires_at`` are times of the fleet's clock; ``None`` = until it is cleared.
+    ``expires_at`` are times of the fleet's clock; ``None`` = until it is cleared. ``measured``: a ceiling was found by
+    a calibration, and holds as long as that does.
     """
 
     kind: OverrideKind
@@ -60,6 +61,7 @@ class Override:
     note: str = ""
     set_at: float = 0.0
     expires_at: float | None = None
+    measured: bool = False
 
 
 def _unheard(_change: Change, _override: Override) -> None:
@@ -128,12 +130,15 @@ class Overrides:
         }
         return _pin(then, category, key_id)
 
-    def ceiling(self, node: str, pool: Pool) -> int | None:
-        """The ceiling fixed for a node, by itself or with its pool; ``None`` = the configured one holds."""
-        found = self._in_force.get((OverrideKind.NODE_CEILING, node))
-        if found is None:
-            found = self._in_force.get((OverrideKind.POOL_CEILING, pool))
-        return found.value if found is not None and isinstance(found.value, int) else None
+    def ceiling(self, node: str, pool: Pool, *, measured: bool = True) -> int | None:
+        """The ceiling fixed for a node, by itself or with its pool; ``None`` = the configured one holds. ``measured``:
+        whether one that a calibration found counts.
+        """
+        for key in ((OverrideKind.NODE_CEILING, node), (OverrideKind.POOL_CEILING, pool)):
+            found = self._in_force.get(key)
+            if found is not None and isinstance(found.value, int) and (measured or not found.measured):
+                return found.value
+        return None
 
     def drains(self, node: str) -> bool:
         """Whether a node is to take no new request."""
