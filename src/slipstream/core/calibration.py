@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from math import exp, log, sqrt
 from typing import NamedTuple
 
-from slipstream.core.interval import Interval
-
 __all__ = [
     "Calibration",
     "ExpectedTime",
@@ -37,7 +35,7 @@ class MeasuredAcceptance(NamedTuple):
     speculator: str
     category: str
     tokens_per_step: float
-    interval: Interval
+    interval: tuple[float, float]
 
 
 class MeasuredTraffic(NamedTuple):
