@@ -31,8 +31,8 @@ def test_a_node_has_its_own_profile_or_that_of_the_fleet(tmp_path: Path) -> None
     config = parse(FLEET, "fleet.yaml", tmp_path)
     first, second = node_specs(config)
     known = ("2026-11-30", "vllm", "0.32.0", "m")
-    assert first.calibration == Calibration(str(tmp_path / "fleet.json"), *known)
-    assert second.calibration == Calibration(str(tmp_path / "own.json"), *known, ("draft-k4",))
+    assert first.calibration == Calibration(str(tmp_path / "fleet.json"), *known, hardware="1x H100")
+    assert second.calibration == Calibration(str(tmp_path / "own.json"), *known, ("draft-k4",), "1x H100")
     assert {tmp_path / "fleet.json", tmp_path / "own.json"} <= set(files_of(tmp_path / "fleet.yaml", config))
 
 
@@ -47,7 +47,8 @@ def test_a_fleet_without_a_profile_has_no_calibration(tmp_path: Path) -> None:
         ("{", "a profile in JSON"),
         ("[]", "a JSON object"),
         (PROFILE | {"model": " ", "date": None}, "a profile that says its model, date"),
-        (PROFILE | {"speculators": "draft-k4"}, "a list of texts"),
+        (PROFILE | {"speculators": "draft-k4"}, "(Expected `array`, got `str` - at `$.speculators`)"),
+        (PROFILE | {"times": [{"k": 0, "batch_size": 1, "tpot_ms": 0}]}, "a profile whose figures are as"),
         (None, "a file that can be read (No such file or directory)"),
     ],
 )

@@ -253,6 +253,29 @@ class Node(Section):
         description="Profile that `slipstream calibrate` measured on such a node, relative to the configuration file; "
         "left out = that of the fleet, if it has one.",
     )
+    hardware: str | None = Field(
+        default=None,
+        min_length=1,
+        max_length=200,
+        description="What it runs on, in the words of its profile's `hardware`: no engine tells. When they differ, the "
+        "calibration is stale; left out = not said.",
+    )
+    replicas: Count | None = Field(
+        default=None,
+        description="Engines or data-parallel ranks behind its url, to be held against its profile's; left out = what "
+        "the engine reports.",
+    )
+
+
+class CalibrationRules(Section):
+    """What a calibration that no longer holds changes."""
+
+    stale_ceiling: Literal["keep", "default"] = Field(
+        default="keep",
+        description="The ceiling of a speculative node whose profile no longer holds: as it is (keep), or 8 (default) "
+        "in place of a configured one and of one that `slipstream calibrate --apply` set, until it is calibrated "
+        "again. A ceiling that an operator set at run time stays.",
+    )
 
 
 class Discovery(Section):
@@ -344,6 +367,9 @@ class FleetConfig(Section):
         default=None,
         description="Profile that `slipstream calibrate` measured on nodes like these, relative to this file: when "
         "what runs is no longer what was measured, the advice says so; left out = none.",
+    )
+    calibration: CalibrationRules = Field(
+        default=CalibrationRules(), description="What a calibration that no longer holds changes."
     )
     log: Log = Field(default=Log(), description="Structured logs.")
     record: Record | None = Field(

@@ -61,6 +61,8 @@ def _node_spec(node: Node, pool_ceiling: int, calibration: Calibration | None) -
         api_key=None if node.api_key is None else node.api_key.reveal(),
         authorities=node.ca,
         calibration=calibration,
+        hardware=node.hardware,
+        replicas=node.replicas,
     )
 
 
