@@ -20,6 +20,7 @@ from slipstream.config import FleetConfig
 from slipstream.config.difference import differences
 from slipstream.config.sources import files_named, files_of
 from slipstream.control.addresses import addresses_of
+from slipstream.control.calibrations import Calibrations
 from slipstream.control.discovery import Discovery
 from slipstream.control.keep_running import keep_running
 from slipstream.control.lag import LoopLag
@@ -53,7 +54,7 @@ from slipstream.settings import (
     threshold_settings_of,
 )
 from slipstream.telemetry.collector import FleetCollector
-from slipstream.telemetry.events import log_circuit, log_override
+from slipstream.telemetry.events import log_calibration, log_circuit, log_override
 from slipstream.telemetry.fleet_readings import fleet_readings
 from slipstream.telemetry.instruments import Instruments
 from slipstream.telemetry.key_readings import key_readings
@@ -116,6 +117,12 @@ class Service:
         self.supervisor = Supervisor(dispatcher, partial(_scraper, Authorities()), settings.timing, clock=monotonic)
         self.membership = Membership(dispatcher, self.supervisor, clock=monotonic, forgotten=self.gateway.forget)
         self.discovery = Discovery(self.membership.set, addresses_of)
+        self.calibrations = Calibrations(
+            dispatcher,
+            falls_back=lambda: self.config.calibration.stale_ceiling == "default",
+            changed=log_calibration,
+            clock=monotonic,
+        )
         self._reloader: Reloader[Settings] | None = None
         self._reloading: set[asyncio.Task[Any]] = set()
         self.gateway_certificate = None if settings.gateway_tls is None else Certificate(settings.gateway_tls)
@@ -316,7 +323,11 @@ async def running(
         stack.push_async_callback(service.supervisor.stop)
         stack.push_async_callback(service.discovery.stop)
         service.discovery.configure(settings.nodes, settings.templates, config.discovery.resolve_interval_s)
-        for name, run in (("forget nodes", service.membership.run), ("loop lag", service.lag.run)):
+        for name, run in (
+            ("forget nodes", service.membership.run),
+            ("loop lag", service.lag.run),
+            ("look at calibrations", service.calibrations.run),
+        ):
             stack.push_async_callback(_ended, asyncio.create_task(keep_running(name, run), name=name))
         stack.push_async_callback(service.close_gateway)
         if path is not None:

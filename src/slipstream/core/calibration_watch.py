@@ -45,6 +45,8 @@ class CalibrationWatch:
         ``falls_back``: whether ceilings fall back to the default while a calibration does not hold. What a node that
         can not be reached would say stays as it was.
         """
+        if self._dispatcher.fleet.node(node.name) is not node:
+            return False  # it has left since the round began
         recheck = node.recheck
         recheck.fingerprint.wanted = node.spec.calibration is not None
         learned = self._dispatcher.evidence.book.learned_times(node.name)

@@ -8,7 +8,7 @@ from slipstream.core.circuit import CircuitState
 from slipstream.core.node_state import NodeState
 from slipstream.core.overrides import Change, Override
 
-__all__ = ["log_circuit", "log_override"]
+__all__ = ["log_calibration", "log_circuit", "log_override"]
 
 _log = structlog.get_logger()
 
@@ -33,3 +33,15 @@ def log_circuit(node: NodeState) -> None:
         _log.warning("node.ejected", node=node.name, ejections=ejections)
     elif state is CircuitState.CLOSED:
         _log.info("node.readmitted", node=node.name, ejections=ejections)
+
+
+def log_calibration(node: NodeState) -> None:
+    """A node's calibration no longer holds, or holds again."""
+    recheck = node.recheck
+    if recheck.stale:
+        because = "; ".join(([recheck.change] if recheck.change else []) + list(recheck.departed.values()))
+        _log.warning(
+            "calibration.stale", node=node.name, because=because, ceiling=node.ceiling, fallen_back=recheck.fallen_back
+        )
+    else:
+        _log.info("calibration.holds", node=node.name, ceiling=node.ceiling)
