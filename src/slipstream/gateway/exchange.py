@@ -402,6 +402,9 @@ class Exchange:
         statistics: ResponseStatistics | None = None
         try:
             statistics = relay.statistics(placement.state.engine)
+            fingerprint = placement.state.recheck.fingerprint
+            if fingerprint.wanted:
+                fingerprint.saw(relay.fingerprint())
             told = relay.answer_id()
             if told is not None:
                 self._remember(told)

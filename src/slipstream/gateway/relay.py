@@ -7,6 +7,7 @@ from typing import Final
 from slipstream.core.errors import PlacementError, SlipstreamError
 from slipstream.core.outcome import ResponseStatistics
 from slipstream.engines.added_field import AddedField
+from slipstream.engines.fingerprint import system_fingerprint
 from slipstream.gateway.content import error_status
 from slipstream.gateway.counting import statistics_of
 from slipstream.gateway.dialect import Dialect, errors_of
@@ -232,15 +233,21 @@ class Relay:
 
     def statistics(self, engine: str | None) -> ResponseStatistics | None:
         """What the whole answer says of itself; ``None`` when it says nothing, or is not read."""
-        events, dialect = self._events, self._dialect
-        payloads: tuple[bytes, ...] = ()
+        dialect = self._dialect
         if dialect is None or not self._read:
             return None
-        if events is not None:
-            payloads = events.counting_payloads()
-        elif 0 < self._body_bytes <= READ_BODY_BYTES:
-            payloads = (b"".join(self._pieces),)
+        payloads = self._telling_payloads()
         return statistics_of(self._ports.read_statistics, engine, dialect, payloads) if payloads else None
+
+    def fingerprint(self) -> str | None:
+        """What the whole answer says that made it; ``None`` when it does not say, or is not read."""
+        return system_fingerprint(self._telling_payloads()) if self._read else None
+
+    def _telling_payloads(self) -> tuple[bytes, ...]:
+        """What of the answer tells of itself: its body, or the data of some events."""
+        if self._events is not None:
+            return self._events.counting_payloads()
+        return (b"".join(self._pieces),) if 0 < self._body_bytes <= READ_BODY_BYTES else ()
 
     def answer_id(self) -> str | None:
         """The id by which later requests can refer to a whole answer that is no stream; ``None`` when it has none."""
