@@ -18,7 +18,7 @@ from slipstream.admin.auth import token_required
 from slipstream.admin.overrides import Known, override_view, read_kind, read_override
 from slipstream.admin.query import read_query
 from slipstream.admin.view import advice_view, attempt_view, config_view, decision_view, fleet_view, occupancy_view
-from slipstream.core.advice import advise, stale_calibrations
+from slipstream.core.advice import advise, not_foretold, stale_calibrations
 from slipstream.core.dispatch import Dispatcher, Placement, Refusal
 from slipstream.core.occupancy_group import occupancy_groups
 from slipstream.core.overrides import Override, OverrideKind
@@ -86,6 +86,7 @@ class Admin:
         now = self.clock()
         fleet["queue"] = dict(self.queue_lengths())
         fleet["stale_calibrations"] = advice_view(stale_calibrations(self.dispatcher.fleet.nodes()))
+        fleet["not_foretold"] = advice_view(not_foretold(self.dispatcher))
         return _json(fleet | {"overrides": self._in_force(now), "config": config_view(self.reloads, now)})
 
     async def _decisions(self, request: web.Request) -> web.Response:

@@ -45,6 +45,8 @@ def _node(node: NodeSummary) -> Json:
         "occupancy": node.occupancy,
         "ceiling": node.ceiling,
         "capacity_left": node.capacity_left,
+        "policy": node.policy,
+        "learned_ceiling": node.learned_ceiling,
         "alpha": node.alpha,
         "k": node.k,
         "tau": node.tau,
@@ -154,7 +156,23 @@ def attempt_view(
         "fleet_version": attempt.decision.fleet_version,
         "draw": attempt.decision.draw,
         "acceptance": None if acceptance is None else [figure._asdict() for figure in acceptance],
-        "candidates": None if candidates is None else [candidate._asdict() for candidate in candidates],
+        "candidates": None if candidates is None else [_candidate(candidate) for candidate in candidates],
+    }
+
+
+def _candidate(candidate: Candidate) -> Json:
+    foretold = candidate.foretold
+    return {
+        **candidate._asdict(),
+        "foretold": None
+        if foretold is None
+        else {
+            "ttft_ms": _ms(foretold.ttft_s),
+            "tpot_ms": _ms(foretold.tpot_s),
+            "e2e_ms": _ms(foretold.e2e_s),
+            "worth": foretold.worth,
+            "cost": foretold.cost,
+        },
     }
 
 

@@ -67,7 +67,8 @@ def fleet_report(fleet: dict[str, Any]) -> RenderableType:
         by_class = ", ".join(f"{count} {traffic_class}" for traffic_class, count in waiting.items())
         parts.append(Text(f"waiting for a node with room: {by_class}", "yellow"))
     parts += [Text(f"override: {sentence(one)}", "yellow") for one in fleet.get("overrides", ())]
-    parts += [Text(one["sentence"], "yellow") for one in fleet.get("stale_calibrations", ())]
+    for key in ("stale_calibrations", "not_foretold"):
+        parts += [Text(one["sentence"], "yellow") for one in fleet.get(key, ())]
     categories = category_table(fleet["categories"])
     parts += [Text(""), categories] if categories.row_count else [Text("no requests yet", "dim")]
     return Group(*parts)

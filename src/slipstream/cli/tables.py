@@ -80,6 +80,15 @@ class Column(NamedTuple):
     gives: bool = False
 
 
+_FORETOLD = (
+    Column("TTFT", 7, right=True),
+    Column("TPOT", 6, right=True),
+    Column("worth", 0, right=True),
+    Column("cost", 0, right=True),
+)
+"""What policy ``predictive`` judged a candidate by; times in ms."""
+
+
 class FittingTable:
     """A table that leaves out its least important columns where the terminal is too narrow for all, and says so."""
 
@@ -163,12 +172,11 @@ def node_table(nodes: Iterable[dict[str, Any]]) -> FittingTable:
         Column("sat.", 3, right=True),
     )
     for node in nodes:
-        ceiling = node["ceiling"] if node["ceiling"] is not None else node["limit"]
         table.add_row(
             _Name(node["name"]),
             _POOLS.get(node["pool"], node["pool"]),
             f"[{_STATE_STYLES.get(node['state'], 'red')}]{node['state']}[/]",
-            f"{number(node['occupancy'])}/{number(ceiling)}",
+            f"{number(node['occupancy'])}/{number(_most_of(node))}",
             number(node["capacity_left"]),
             number(node["alpha"], 2),
             number(node["k"]) if node["k"] is None or node["k"] == int(node["k"]) else number(node["k"], 1),
@@ -178,6 +186,15 @@ def node_table(nodes: Iterable[dict[str, Any]]) -> FittingTable:
             share(node["saturated_share"]),
         )
     return table
+
+
+def _most_of(node: dict[str, Any]) -> int:
+    """Sequences from which a node takes no more: its ceiling, or where policy ``predictive`` found it in its place."""
+    limit: int = node["limit"]
+    if node.get("policy") == "predictive":
+        return min(limit, node["learned_ceiling"] or limit)
+    ceiling: int | None = node["ceiling"]
+    return limit if ceiling is None else ceiling
 
 
 def category_table(categories: Iterable[dict[str, Any]]) -> FittingTable:
@@ -214,6 +231,8 @@ def category_table(categories: Iterable[dict[str, Any]]) -> FittingTable:
 
 def candidate_table(candidates: Iterable[dict[str, Any]], *, refused: bool = False) -> FittingTable:
     """One row a node, as a decision saw it. ``refused``: there was no node for the request."""
+    candidates = list(candidates)
+    foretells = any(candidate.get("foretold") for candidate in candidates)
     table = FittingTable(
         "Candidates",
         Column("", 2),
@@ -221,6 +240,7 @@ def candidate_table(candidates: Iterable[dict[str, Any]], *, refused: bool = Fal
         Column("pool", 3),
         Column("busy", 5, right=True),
         Column("load", 4, right=True),
+        *(_FORETOLD if foretells else ()),
         Column("why", 1, gives=True),
     )
     open_to_it = "no room for it" if refused else "could have served too"
@@ -233,10 +253,23 @@ def candidate_table(candidates: Iterable[dict[str, Any]], *, refused: bool = Fal
             _POOLS.get(candidate["pool"], candidate["pool"]),
             number(candidate["occupancy"]),
             share(candidate["load"]),
+            *(_foretold(candidate["foretold"]) if foretells else ()),
             why,
             style="bold" if chosen else None,
         )
     return table
+
+
+def _foretold(figures: dict[str, Any] | None) -> tuple[str, str, str, str]:
+    """The cells of ``_FORETOLD``."""
+    if figures is None:
+        return "–", "–", "–", "–"
+    return (
+        number(figures["ttft_ms"]),
+        number(figures["tpot_ms"], 1),
+        number(figures["worth"], 2),
+        number(figures["cost"], 2),
+    )
 
 
 def occupancy_table(groups: Iterable[dict[str, Any]]) -> FittingTable:

@@ -16,10 +16,10 @@ from slipstream.core.fleet import Fleet
 from slipstream.core.node import SpeculatorKind
 from slipstream.core.node_state import NodeState
 from slipstream.core.occupancy_group import OccupancyGroup, bucket_at, occupancy_groups
-from slipstream.core.policy import Reason
+from slipstream.core.policy import PolicyKind, PredictivePolicy, Reason
 from slipstream.core.request import Pool
 
-__all__ = ["Advice", "AdviceCode", "advise", "is_outdated", "stale_calibrations"]
+__all__ = ["Advice", "AdviceCode", "advise", "is_outdated", "not_foretold", "stale_calibrations"]
 
 SATURATED_SHARE = 0.5
 MINIMUM_REQUESTS = 50
@@ -45,6 +45,7 @@ class AdviceCode(StrEnum):
     NODE_EJECTED = "node_ejected"
     LIMIT_UNKNOWN = "limit_unknown"
     CALIBRATION_STALE = "calibration_stale"
+    NOT_FORETOLD = "not_foretold"
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +71,7 @@ def advise(dispatcher: Dispatcher, now: float) -> list[Advice]:
         *_without_speculator(nodes),
         *_falls(dispatcher, nodes, now),
         *stale_calibrations(dispatcher.fleet.nodes()),
+        *not_foretold(dispatcher),
         *_draft_or_categories(dispatcher),
         *_ceilings(dispatcher, nodes, now),
         *_kv_cache(nodes),
@@ -222,6 +224,40 @@ def _stale(calibration: Calibration, change: str, nodes: list[NodeState]) -> Adv
         first.name if count == 1 else "fleet",
         f"{sentence} Measure again with `slipstream calibrate`.",
         evidence,
+    )
+
+
+def not_foretold(dispatcher: Dispatcher) -> list[Advice]:
+    """Nodes that policy ``predictive`` leaves to ``threshold``, one advice for each cause."""
+    policy = dispatcher.policy
+    if not isinstance(policy, PredictivePolicy):
+        return []
+    found: dict[str, list[NodeState]] = {}
+    for node in dispatcher.fleet.nodes():
+        lacks_draft = node.pool is Pool.SPECULATIVE and node.speculator is None
+        if node.healthy and not lacks_draft and policy.kind_for(node) is PolicyKind.THRESHOLD:
+            found.setdefault(_why_not_foretold(node), []).append(node)
+    return [_not_foretold(why, nodes) for why, nodes in found.items()]
+
+
+def _why_not_foretold(node: NodeState) -> str:
+    calibration = node.spec.calibration
+    if calibration is None:
+        return "no profile is configured for it"
+    if is_outdated(node):
+        return "its calibration is stale"
+    return f"its profile ({calibration.file}) has no times for what it drafts"
+
+
+def _not_foretold(why: str, nodes: list[NodeState]) -> Advice:
+    count = len(nodes)
+    others = f" and {count - 1} other{'s' * (count > 2)} like it" if count > 1 else ""
+    return Advice(
+        AdviceCode.NOT_FORETOLD,
+        nodes[0].name if count == 1 else "fleet",
+        f"{nodes[0].name}{others}: {why}, so requests are placed there by threshold, not by routing.policy predictive. "
+        "Measure with `slipstream calibrate`, and name what it writes as `profile`.",
+        {"nodes": count, "because": why},
     )
 
 

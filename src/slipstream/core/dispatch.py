@@ -52,13 +52,14 @@ class Placement:
     ``attempt`` counts from 1, and goes up where the same request is tried again on another node. ``occupancy`` is the
     node's with this request on it. ``tried`` names the nodes that earlier attempts failed on.
     ``queued_s`` is for how many seconds the request had waited for a node by then, ``None`` = it had not. ``policy``
-    placed it and is told of its end; ``None`` = nobody is.
+    placed it and is told of its end; ``None`` = nobody is. ``ended_version`` is the fleet's when it was settled.
     """
 
     __slots__ = (
         "attempt",
         "began",
         "decision",
+        "ended_version",
         "node",
         "occupancy",
         "outcome",
@@ -94,6 +95,7 @@ class Placement:
         """Sequence-seconds of the node's ledger when it was booked."""
         self.node: NodeSpec = state.spec
         self.outcome: Outcome | None = None
+        self.ended_version: int | None = None
 
 
 class Refusal(NamedTuple):
@@ -233,6 +235,7 @@ class Dispatcher:
             self.fleet.depart(state, shape.sequences, shape.category, now)
         else:
             self.fleet.release(state, shape.sequences, shape.category, now)
+        placement.ended_version = self.fleet.version
         policy = placement.policy
         if policy is not None:
             policy.finished(placement.decision, shape)
@@ -345,13 +348,23 @@ class Dispatcher:
         decision = attempt.decision
         past = self.evidence.at(decision.fleet_version)
         policy = self._policy_at(decision.fleet_version)
-        return candidates(self.fleet, policy, past, decision, attempt.shape, attempt.tried)
+        residents = self._residents(decision.fleet_version)
+        return candidates(self.fleet, policy, past, decision, attempt.shape, residents, attempt.tried)
 
     def acceptance(self, attempt: Placement | Refusal) -> list[AcceptanceFigure] | None:
         """What was known of the category's acceptance, by speculator; ``None`` when that was too long ago."""
         version = attempt.decision.fleet_version
         policy = self._policy_at(version)
         return acceptance_figures(self.fleet, policy, self.evidence.at(version), version, attempt.shape)
+
+    def _residents(self, version: int) -> dict[str, list[RequestShape]]:
+        """The requests that nodes had when the fleet was at ``version``, as far as they are remembered."""
+        found: dict[str, list[RequestShape]] = {}
+        for placement in self._placements:
+            ended = placement.ended_version
+            if placement.decision.fleet_version < version and (ended is None or ended > version):
+                found.setdefault(placement.decision.node, []).append(placement.shape)
+        return found
 
     def _policy_at(self, version: int) -> ThresholdPolicy:
         for until, policy in self._policies_before:

@@ -10,7 +10,7 @@ from slipstream.core.circuit import CircuitState
 from slipstream.core.dispatch import Dispatcher
 from slipstream.core.node import SpeculativeCounters
 from slipstream.core.node_state import NodeState
-from slipstream.core.policy import Reason
+from slipstream.core.policy import PolicyKind, Reason, ThresholdPolicy
 from slipstream.core.request import Pool
 
 __all__ = ["CategorySummary", "NodeSummary", "category_summaries", "node_summaries"]
@@ -25,10 +25,11 @@ class NodeSummary:
     node does not say what it runs, but for ``own``. ``circuit`` is what its requests' failures have come to, and
     ``ejections`` how often they took it out. ``capacity_left`` is how many sequences fit below the limit of its
     pool: ``ceiling`` for speculative nodes, ``limit`` for standard ones; 0 on a speculative node without active
-    speculator. ``tau``, ``alpha`` and ``k`` are measured over all its categories. ``drafted``, ``accepted`` (tokens)
-    and ``verify_steps`` count since the engine's start. ``saturated_share`` is of the last ten minutes, 0..1, as is
-    ``kv_use`` of the cache. ``report_age_s`` is the age of its last report. ``error`` says what is wrong
-    with it, ``None`` when nothing is.
+    speculator. ``policy`` is by which the node is judged. ``learned_ceiling`` is where policy ``predictive``, which
+    looks at no ceiling, found that it takes no more. ``tau``, ``alpha`` and ``k`` are measured over all its categories.
+    ``drafted``, ``accepted`` (tokens) and ``verify_steps`` count since the engine's start. ``saturated_share`` is of
+    the last ten minutes, 0..1, as is ``kv_use`` of the cache. ``report_age_s`` is the age of its last report. ``error``
+    says what is wrong with it, ``None`` when nothing is.
     """
 
     name: str
@@ -50,6 +51,8 @@ class NodeSummary:
     ceiling: int | None
     limit: int
     capacity_left: int | None
+    policy: PolicyKind
+    learned_ceiling: int | None
     kv_use: float | None
     tau: float | None
     alpha: float | None
@@ -86,8 +89,8 @@ class CategorySummary:
 
 def node_summaries(dispatcher: Dispatcher, now: float) -> list[NodeSummary]:
     """Every node of the fleet, in the order they were added."""
-    book = dispatcher.evidence.book
-    return [_node_summary(node, book.node_estimate(node.name), now) for node in dispatcher.fleet.nodes()]
+    book, policy = dispatcher.evidence.book, dispatcher.policy
+    return [_node_summary(node, book.node_estimate(node.name), policy, now) for node in dispatcher.fleet.nodes()]
 
 
 def category_summaries(dispatcher: Dispatcher, names: Iterable[str]) -> list[CategorySummary]:
@@ -99,7 +102,9 @@ def category_summaries(dispatcher: Dispatcher, names: Iterable[str]) -> list[Cat
     return [_category_summary(name, _category_estimate(book, name), requests.get(name, {})) for name in names]
 
 
-def _node_summary(node: NodeState, estimate: AcceptanceEstimate | None, now: float) -> NodeSummary:
+def _node_summary(
+    node: NodeState, estimate: AcceptanceEstimate | None, policy: ThresholdPolicy, now: float
+) -> NodeSummary:
     report = node.report
     known = node.healthy and report is not None and report.sequences is not None
     counters = report.counters if report is not None and report.counters is not None else SpeculativeCounters()
@@ -125,6 +130,8 @@ def _node_summary(node: NodeState, estimate: AcceptanceEstimate | None, now: flo
         ceiling=node.ceiling if speculative else None,
         limit=node.limit,
         capacity_left=left if known else None,
+        policy=policy.kind_for(node),
+        learned_ceiling=policy.learned_ceiling(node.name),
         kv_use=report.kv_use if report is not None and known else None,
         tau=estimate.tau if estimate is not None else None,
         alpha=estimate.alpha if estimate is not None else None,

@@ -67,6 +67,12 @@ NODE_MEASURES: tuple[Measure[NodeSummary], ...] = (
         "Occupancy at which a speculative node takes no new request.",
         lambda node: node.ceiling,
     ),
+    Measure(
+        GAUGE,
+        "learned_ceiling_sequences",
+        "Occupancy from which policy predictive finds that joining it costs more than it gives.",
+        lambda node: node.learned_ceiling,
+    ),
     Measure(GAUGE, "limit_sequences", "Most sequences it is given at once.", lambda node: node.limit),
     Measure(
         GAUGE,

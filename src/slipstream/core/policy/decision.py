@@ -8,7 +8,7 @@ from slipstream.core.acceptance import Source
 from slipstream.core.reason import Reason
 from slipstream.core.request import Pool
 
-__all__ = ["AcceptanceFigure", "Candidate", "Decision"]
+__all__ = ["AcceptanceFigure", "Candidate", "Decision", "Foretold"]
 
 
 class Decision:
@@ -43,12 +43,26 @@ class Decision:
         self.intended = intended
 
 
+class Foretold(NamedTuple):
+    """What a forecast says of a request on a node that it joins: seconds to its first token, a token after that, and in
+    all; what it is ``worth`` (the probability, 0..1, to meet its targets, less a little for what it uses of them), and
+    what its joining costs the requests there, as much of their worth: negative where it takes nothing from them.
+    """
+
+    ttft_s: float
+    tpot_s: float
+    e2e_s: float
+    worth: float
+    cost: float
+
+
 class Candidate(NamedTuple):
     """One node as a decision saw it.
 
     ``reason`` is why it was not chosen; ``None`` = it could have served and was not needed: fuller, of the other pool,
     or it lost the draw. ``load`` is occupancy over the limit that applies to its pool; where routing only observes,
-    over the node's own.
+    over the node's own. ``foretold`` is what a forecast says of the request there; ``None`` = the node was judged by
+    none, or is beyond it.
     """
 
     node: str
@@ -57,6 +71,7 @@ class Candidate(NamedTuple):
     reason: Reason | None
     occupancy: int
     load: float
+    foretold: Foretold | None = None
 
 
 class AcceptanceFigure(NamedTuple):

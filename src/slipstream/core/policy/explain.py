@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
 
 from slipstream.core.fleet import Fleet
 from slipstream.core.node import Speculator, SpeculatorKind
 from slipstream.core.node_state import NodeFacts
-from slipstream.core.policy.decision import AcceptanceFigure, Candidate, Decision
+from slipstream.core.policy.decision import AcceptanceFigure, Candidate, Decision, Foretold
 from slipstream.core.policy.threshold import Evidence, ThresholdPolicy
 from slipstream.core.reason import Reason
 from slipstream.core.request import Pool, RequestShape
@@ -21,12 +21,14 @@ def candidates(
     evidence: Evidence,
     decision: Decision,
     shape: RequestShape,
+    residents: Mapping[str, Sequence[RequestShape]],
     tried: Collection[str] = (),
 ) -> list[Candidate] | None:
     """Every node of the fleet as ``decision`` saw it; ``None`` when the journal no longer reaches back so far.
 
     ``evidence`` is acceptance as it was then (``Evidence`` rewound), so that a verdict that changed since does not
-    rewrite history. ``tried`` names the nodes of the request's earlier attempts.
+    rewrite history. ``residents`` are the requests of ours that each node had then. ``tried`` names the nodes of the
+    request's earlier attempts.
     """
     facts = fleet.facts_at(decision.fleet_version)
     if facts is None:
@@ -34,10 +36,26 @@ def candidates(
     chosen = facts.get(decision.node)
     observed = policy.observes(shape)
     passed_over = _load(chosen) if chosen is not None and decision.by_affinity else -1.0
-    return [
-        _candidate(name, node, policy, evidence, decision, shape, passed_over, observed=observed, tried=name in tried)
-        for name, node in facts.items()
-    ]
+    found = []
+    for name, node in facts.items():
+        foretold = None
+        if _serves(node, shape.model):
+            foretold = policy.foretell(name, node.occupancy, shape, residents.get(name, ()))
+        found.append(
+            _candidate(
+                name,
+                node,
+                policy,
+                evidence,
+                decision,
+                shape,
+                passed_over,
+                foretold,
+                observed=observed,
+                tried=name in tried,
+            )
+        )
+    return found
 
 
 def acceptance_figures(
@@ -90,6 +108,7 @@ def _candidate(
     decision: Decision,
     shape: RequestShape,
     passed_over: float,
+    foretold: Foretold | None,
     *,
     observed: bool,
     tried: bool,
@@ -107,7 +126,7 @@ def _candidate(
         reason = _refusal(name, node, policy, evidence, decision, shape)
         if reason is None and node.pool is decision.pool and load <= passed_over:
             reason = Reason.AFFINITY
-    return Candidate(name, node.pool, chosen, reason, node.occupancy, load)
+    return Candidate(name, node.pool, chosen, reason, node.occupancy, load, foretold)
 
 
 def _refusal(

@@ -11,17 +11,18 @@ Where a node has no valid forecast, ``threshold`` decides on it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Final
 
 from slipstream.core.acceptance import AcceptanceEstimate
 from slipstream.core.affinity import Affinity
-from slipstream.core.forecast import PRESSED, Company, Forecast, Outlook, Work, outlook
+from slipstream.core.forecast import PRESSED, Company, Forecast, Outlook, Work, outlook, predict
 from slipstream.core.goodput import Target
 from slipstream.core.node import Speculator
 from slipstream.core.node_state import NodeFacts, NodeState, ReplicaGroup
 from slipstream.core.policy.choice import any_usable, closed_because
-from slipstream.core.policy.decision import Decision
+from slipstream.core.policy.decision import Decision, Foretold
+from slipstream.core.policy.kind import PolicyKind
 from slipstream.core.policy.threshold import Evidence, FleetView, ThresholdPolicy, ThresholdSettings, is_held_back
 from slipstream.core.reason import Reason
 from slipstream.core.request import Pool, RequestShape, TrafficClass
@@ -49,6 +50,8 @@ NOTABLE: Final = 0.02
 STALE_AFTER_S: Final = 60.0
 """A category whose drafts were measured within so many seconds needs no probe."""
 TIE: Final = 1e-9
+LOOKED_AT_S: Final = 1.0
+"""Seconds for which a node's forecast is taken to be valid once it was."""
 SHUNNED: Final = 1000.0
 """As the fleet's index: a standard node of which nothing recent is known comes after all others."""
 
@@ -102,9 +105,11 @@ class _Place:
 
 
 class _Places:
-    """The places of all nodes that serve a model, as long as these are its groups. ``whole``: all have a forecast."""
+    """The places of all nodes that serve a model, as long as these are its groups, and ``known_at`` is not long ago.
+    ``whole``: all have a forecast.
+    """
 
-    __slots__ = ("found", "speculative", "standard", "whole")
+    __slots__ = ("found", "known_at", "speculative", "standard", "whole")
 
     def __init__(
         self,
@@ -112,7 +117,9 @@ class _Places:
         standard: tuple[ReplicaGroup, ...],
         found: list[_Place],
         whole: bool,  # noqa: FBT001 - a row of data
+        known_at: float,
     ) -> None:
+        self.known_at = known_at
         self.speculative = speculative
         self.standard = standard
         self.found = found
@@ -150,13 +157,20 @@ class PredictivePolicy(ThresholdPolicy):
         self._full_tokens = PROMPT_TOKENS + OUTPUT_TOKENS
         """What a sequence has in the cache at its end, on average."""
 
+    def configure(self, settings: ThresholdSettings, version: int) -> None:
+        """As `ThresholdPolicy.configure`. Nodes may have other profiles now."""
+        super().configure(settings, version)
+        self._serving.clear()
+
     def as_of(self, version: int) -> ThresholdPolicy:
         """As `ThresholdPolicy.as_of`."""
         settings = self._settings_at(version)
         if settings is self.settings:
             return self
         past = PredictivePolicy(settings, self._evidence, self._forecasts, self._targets, self._spread)
-        past._places = self._places
+        past._places, past._equipments = self._places, self._equipments
+        past._kinds, past._by_index = self._kinds, self._by_index
+        past._full_tokens = self._full_tokens
         return past
 
     def decide(
@@ -193,6 +207,30 @@ class PredictivePolicy(ThresholdPolicy):
             return Reason.BELOW_GAIN
         return None
 
+    def kind_for(self, node: NodeState) -> PolicyKind:
+        """As `ThresholdPolicy.kind_for`."""
+        return PolicyKind.THRESHOLD if self._valid(node) is None else PolicyKind.PREDICTIVE
+
+    def foretell(
+        self, name: str, occupancy: int, shape: RequestShape, residents: Iterable[RequestShape]
+    ) -> Foretold | None:
+        """As `ThresholdPolicy.foretell`."""
+        place = self._places.get(name)
+        if place is None or place.equipment is None or not shape.decodes:
+            return None
+        equipment, kind, after = place.equipment, self._kind(shape), occupancy + shape.sequences
+        its = equipment.outlooks[kind.index]
+        if after >= len(its.worth):
+            return None
+        then = _Place(place.node)
+        for resident in residents:
+            self._count(then, self._kind(resident).index, resident.sequences)
+        self._weigh(then, equipment, occupancy)
+        alike = min(then.alike + shape.sequences, len(its.worth) - 1)
+        predicted = predict(equipment.forecast, self._work(equipment, kind), after)
+        cost = -then.cost * its.burden_s[alike] * shape.sequences
+        return Foretold(predicted.ttft_s, predicted.tpot_s, predicted.e2e_s, its.worth[alike], cost)
+
     def learned_ceiling(self, name: str) -> int | None:
         """The occupancy from which on joining this node costs more than it gives, for requests as it has them, all
         alike to the most frequent kind; ``None`` where that is nowhere within its forecast, or there is none.
@@ -218,7 +256,7 @@ class PredictivePolicy(ThresholdPolicy):
     ) -> tuple[NodeState | None, Reason, bool]:
         if not shape.decodes:
             return super()._steer(speculative, standard, shape, now, draw, avoid)
-        places = self._serving_places(speculative, standard, shape.model)
+        places = self._serving_places(speculative, standard, shape.model, now)
         kind = self._reviewed(shape)
         if not places.whole:
             by_rule = super()._steer(speculative, standard, shape, now, draw, avoid)
@@ -365,12 +403,9 @@ class PredictivePolicy(ThresholdPolicy):
 
     def _predict(self, equipment: _Equipment, kind: _Kind) -> None:
         """Compute a kind's outlook on nodes so equipped, if what it rests on has changed notably."""
-        acceptance: AcceptanceEstimate | None = None
-        accepted = 1.0
-        if equipment.speculator is not None:
-            acceptance = self._evidence.estimate(kind.model, equipment.speculator, kind.category)
-            accepted = acceptance.tokens_per_step or 1.0
-        company = self._company()
+        work = self._work(equipment, kind)
+        accepted = 1.0 if work.acceptance is None else work.acceptance.tokens_per_step or 1.0
+        company = work.company
         self._full_tokens = company.full_tokens
         bases = (
             kind.prompt_tokens,
@@ -384,7 +419,6 @@ class PredictivePolicy(ThresholdPolicy):
         fresh = kind.index == len(equipment.outlooks)
         if not fresh and not _differ(bases, equipment.bases[kind.index]):
             return
-        work = Work(kind.prompt_tokens, kind.output_tokens, company, acceptance, kind.target)
         found = outlook(equipment.forecast, work, self._spread)
         if fresh:
             equipment.outlooks.append(found)
@@ -394,6 +428,13 @@ class PredictivePolicy(ThresholdPolicy):
             equipment.bases[kind.index] = bases
         for place in self._places.values():
             place.known_at = -1
+
+    def _work(self, equipment: _Equipment, kind: _Kind) -> Work:
+        """A kind's requests on nodes so equipped, by all that is known now."""
+        acceptance: AcceptanceEstimate | None = None
+        if equipment.speculator is not None:
+            acceptance = self._evidence.estimate(kind.model, equipment.speculator, kind.category)
+        return Work(kind.prompt_tokens, kind.output_tokens, self._company(), acceptance, kind.target)
 
     def _company(self) -> Company:
         """What all kinds are like together: each weighs as much as it was seen, and in the cache by how long it is."""
@@ -409,16 +450,20 @@ class PredictivePolicy(ThresholdPolicy):
         return Company(prompts / requests, outputs / requests, contexts / outputs, fulls / outputs)
 
     def _serving_places(
-        self, speculative: tuple[ReplicaGroup, ...], standard: tuple[ReplicaGroup, ...], model: str
+        self, speculative: tuple[ReplicaGroup, ...], standard: tuple[ReplicaGroup, ...], model: str, now: float
     ) -> _Places:
         known = self._serving.get(model)
         if known is not None and known.speculative is speculative and known.standard is standard:
-            return known
+            if now < known.known_at + LOOKED_AT_S:
+                return known
+            if self._as_ever(known.found):
+                known.known_at = now
+                return known
         nodes = [node for group in speculative + standard for node in group.members]
         nodes.sort(key=_name)
         found = [self._place(node) for node in nodes]
         whole = all(place.equipment is not None for place in found)
-        places = self._serving[model] = _Places(speculative, standard, found, whole)
+        places = self._serving[model] = _Places(speculative, standard, found, whole, now)
         return places
 
     def _place(self, node: NodeState) -> _Place:
@@ -427,11 +472,21 @@ class PredictivePolicy(ThresholdPolicy):
             place = self._places[node.name] = _Place(node)
         place.node = node
         place.known_at = -1
-        forecast = self._forecasts(node)
-        place.equipment = None
-        if forecast is not None and (node.pool is Pool.STANDARD or node.speculator is not None):
-            place.equipment = self._equipment(forecast, node.speculator)
+        forecast = self._valid(node)
+        place.equipment = None if forecast is None else self._equipment(forecast, node.speculator)
         return place
+
+    def _valid(self, node: NodeState) -> Forecast | None:
+        """The forecast that a node is judged by now, if by any."""
+        return None if node.pool is Pool.SPECULATIVE and node.speculator is None else self._forecasts(node)
+
+    def _as_ever(self, places: list[_Place]) -> bool:
+        """Whether the nodes' forecasts still are what they were."""
+        for place in places:
+            equipment = place.equipment
+            if self._valid(place.node) is not (None if equipment is None else equipment.forecast):
+                return False
+        return True
 
     def _equipment(self, forecast: Forecast, speculator: Speculator | None) -> _Equipment:
         for equipment in self._equipments:

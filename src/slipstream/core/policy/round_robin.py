@@ -7,6 +7,7 @@ from collections.abc import Collection
 from slipstream.core.fleet import Fleet
 from slipstream.core.node_state import NodeFacts, NodeState, ReplicaGroup
 from slipstream.core.policy.decision import Decision
+from slipstream.core.policy.kind import PolicyKind
 from slipstream.core.policy.threshold import Evidence, ThresholdPolicy, ThresholdSettings
 from slipstream.core.reason import Reason
 from slipstream.core.request import RequestShape
@@ -29,6 +30,10 @@ class RoundRobin(ThresholdPolicy):
         """As `ThresholdPolicy.as_of`."""
         settings = self._settings_at(version)
         return self if settings is self.settings else RoundRobin(settings, self._evidence, self._fleet)
+
+    def kind_for(self, node: NodeState) -> PolicyKind:  # noqa: ARG002 - all alike
+        """As `ThresholdPolicy.kind_for`."""
+        return PolicyKind.ROUND_ROBIN
 
     def node_reason(
         self, name: str, node: NodeFacts, shape: RequestShape, decision: Decision, evidence: Evidence

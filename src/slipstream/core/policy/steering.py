@@ -4,24 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
 
 from slipstream.core.fleet import Fleet
 from slipstream.core.goodput import Target
+from slipstream.core.policy.kind import PolicyKind
 from slipstream.core.policy.predictive import Forecasts, PredictivePolicy
 from slipstream.core.policy.round_robin import RoundRobin
 from slipstream.core.policy.threshold import Evidence, ThresholdPolicy, ThresholdSettings
 from slipstream.core.request import TrafficClass
 
-__all__ = ["PolicyKind", "Steering", "policy_of"]
-
-
-class PolicyKind(StrEnum):
-    """Who decides where a request goes."""
-
-    THRESHOLD = "threshold"
-    PREDICTIVE = "predictive"
-    ROUND_ROBIN = "round-robin"
+__all__ = ["Steering", "policy_of"]
 
 
 @dataclass(frozen=True, slots=True)

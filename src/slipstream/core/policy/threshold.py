@@ -7,7 +7,7 @@ come the cases in which speculation can not pay (short outputs, bulk work, refus
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -24,7 +24,8 @@ from slipstream.core.policy.choice import (
     nobody_serves,
     nothing_left,
 )
-from slipstream.core.policy.decision import Decision
+from slipstream.core.policy.decision import Decision, Foretold
+from slipstream.core.policy.kind import PolicyKind
 from slipstream.core.policy.probing import Probing, ProbingSettings
 from slipstream.core.reason import Reason
 from slipstream.core.request import PinSource, Pool, RequestShape, TrafficClass
@@ -270,6 +271,27 @@ class ThresholdPolicy:
             if reason is not Reason.SPECULATIVE:
                 return reason
         return node.closed
+
+    def kind_for(self, node: NodeState) -> PolicyKind:  # noqa: ARG002 - for policies that are not the same for all
+        """The policy by which a node is judged."""
+        return PolicyKind.THRESHOLD
+
+    def learned_ceiling(self, name: str) -> int | None:  # noqa: ARG002 - for policies that learn one
+        """The occupancy from which on a node takes no more, as was found out; ``None`` = that was not."""
+        return None
+
+    def foretell(
+        self,
+        name: str,  # noqa: ARG002 - for policies that foretell
+        occupancy: int,  # noqa: ARG002
+        shape: RequestShape,  # noqa: ARG002
+        residents: Iterable[RequestShape],  # noqa: ARG002
+    ) -> Foretold | None:
+        """What is foretold of a request that joins ``occupancy`` sequences on a node, ours among them those of the
+        ``residents``; ``None`` where nothing is. As the forecast is now, with what is known now of lengths and
+        acceptance.
+        """
+        return None
 
     def rejects(self, shape: RequestShape, speculator: Speculator | None, engine: str | None) -> bool:
         """Whether a node with this speculator and engine refuses a field of the request."""
