@@ -111,6 +111,7 @@ async def test_a_vllm_node_reports_its_load_and_its_facts(told: Told, clock: Clo
         models=("smollm2",),
         engine="vllm",
         version="0.32.0",
+        replicas=1,
     )
     assert poller.interval_s == 0.25
 
@@ -324,6 +325,7 @@ async def test_counters_on_a_page_of_their_own_are_read_once_a_second(told: Told
         engine="sglang",
         version="0.5.23",
         drafter="eagle3:qwen3-8b-eagle3",
+        replicas=2,
     )
     assert {report.counters for _, _, report in told.reports} == {counters}
     assert poller.interval_s == 0.1

@@ -60,7 +60,7 @@ LLAMACPP_LOAD = {
 
 @pytest.mark.parametrize(
     ("engine", "folder", "moment", "expected"),
-    [(VLLM, *where, report) for where, report in VLLM_LOAD.items()]
+    [(VLLM, *where, replace(report, replicas=1)) for where, report in VLLM_LOAD.items()]
     + [(LLAMACPP, *where, report) for where, report in LLAMACPP_LOAD.items()],
 )
 def test_a_page_of_metrics_reads_to_the_load_and_counters_on_it(
@@ -198,7 +198,8 @@ def test_a_version_that_is_something_else_is_garbage() -> None:
 def test_a_vanished_gauge_is_unknown_and_the_rest_stays_known(name: bytes, field: str) -> None:
     whole = recorded("vllm-0.32.0-ngram", "metrics-busy.txt")
     page = whole.replace(b"\n" + name + b"{", b"\nvllm:renamed{")
-    assert VLLM.load[0].read(page) == replace(VLLM.load[0].read(whole), **{field: None})
+    unknown = {field: None} | ({"replicas": None} if field == "running" else {})
+    assert VLLM.load[0].read(page) == replace(VLLM.load[0].read(whole), **unknown)
 
 
 def test_a_vanished_counter_is_unknown_and_the_rest_stays_known() -> None:
@@ -211,7 +212,7 @@ def test_a_vanished_counter_is_unknown_and_the_rest_stays_known() -> None:
 
 def test_a_page_without_any_counter_has_none_and_does_not_deny_speculation() -> None:
     report = VLLM.load[0].read(b"vllm:num_requests_running 1\n")
-    assert report == NodeReport(running=1, engine="vllm")
+    assert report == NodeReport(running=1, engine="vllm", replicas=1)
 
 
 def test_a_page_of_another_engine_is_garbage() -> None:
@@ -229,7 +230,7 @@ def test_a_gauge_without_a_usable_value_is_unknown(value: bytes) -> None:
 @pytest.mark.parametrize("value", [b"-1", b"-1e300", b"1e300", b"9007199254740994"])
 def test_a_count_that_can_not_be_is_unknown(value: bytes) -> None:
     page = b"vllm:num_requests_running 1\nvllm:num_requests_waiting %s\nvllm:generation_tokens_total %s\n"
-    assert VLLM.load[0].read(page % (value, value)) == NodeReport(running=1, engine="vllm")
+    assert VLLM.load[0].read(page % (value, value)) == NodeReport(running=1, engine="vllm", replicas=1)
 
 
 def test_data_parallel_ranks_are_summed_and_their_kv_use_averaged() -> None:
@@ -254,7 +255,7 @@ vllm:generation_tokens_total{engine="0",model_name="m"} 100.0
 vllm:generation_tokens_total{engine="1",model_name="m"} 200.0
 """
     assert VLLM.load[0].read(page) == NodeReport(
-        7, 5, 0.375, None, True, 2, None, SpeculativeCounters(60, 25, 30, (17, 8), 300), engine="vllm"
+        7, 5, 0.375, None, True, 2, None, SpeculativeCounters(60, 25, 30, (17, 8), 300), engine="vllm", replicas=2
     )
 
 

@@ -41,14 +41,14 @@ def server_info(**changes: bytes) -> bytes:
 
 def test_sglang_loads_are_the_sum_of_the_ranks() -> None:
     assert load(SGLANG, "/v1/loads", recorded("sglang-0.5.23-by-hand", "loads-busy.json")) == NodeReport(
-        running=5, waiting=1, kv_use=0.04, capacity=48, engine="sglang", version="0.5.23"
+        running=5, waiting=1, kv_use=0.04, capacity=48, engine="sglang", version="0.5.23", replicas=2
     )
 
 
 def test_a_rank_of_sglang_that_leaves_out_its_limit_leaves_the_nodes_unknown() -> None:
     page = b'{"loads":[{"num_running_reqs":1,"num_waiting_reqs":0,"max_running_requests":8},%s]}'
     page %= b'{"num_running_reqs":2,"num_waiting_reqs":3}'
-    assert load(SGLANG, "/v1/loads", page) == NodeReport(running=3, waiting=3, engine="sglang")
+    assert load(SGLANG, "/v1/loads", page) == NodeReport(running=3, waiting=3, engine="sglang", replicas=2)
 
 
 @pytest.mark.parametrize("page", [b'{"loads":[]}', b'{"loads":[{}]}', b'{"loads":[{"num_running_reqs":-1}]}', b"[]"])

@@ -70,6 +70,7 @@ def _read_loads(page: bytes) -> NodeReport:
         capacity=sum(limit or 0 for limit in limits) or None if None not in limits else None,
         engine=NAME,
         version=bounded_version(document.version),
+        replicas=len(ranks),
     )
 
 

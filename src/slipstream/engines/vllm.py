@@ -12,6 +12,7 @@ from slipstream.core.node import Instrument, NodeReport
 from slipstream.engines.added_field import INCLUDE_USAGE
 from slipstream.engines.document import UNREADABLE
 from slipstream.engines.engine import Engine, Page, ResponseStatistics
+from slipstream.engines.exposition import samples
 from slipstream.engines.metrics import MetricNames, read_metrics
 from slipstream.engines.models import MODELS
 from slipstream.engines.usage import NO_USAGE, Count, Usage
@@ -38,15 +39,15 @@ def _read_load(page: bytes) -> NodeReport:
 
     That they are absent says something only of a page that has the other token counters.
     """
-    report = read_metrics(METRICS, page)
+    ranks = len(samples(page, METRICS.running))  # each data-parallel engine has a series of its own
+    report = replace(read_metrics(METRICS, page), engine=NAME, replicas=ranks or None)
     counters = report.counters
     if counters is None or (counters.drafted is None and counters.generated_tokens is None):
-        return replace(report, engine=NAME)
+        return report
     return replace(
         report,
         speculating=counters.drafted is not None,
         k=len(counters.accepted_per_position) or None,
-        engine=NAME,
     )
 
 
