@@ -35,6 +35,10 @@ def check(
     path = option or file or DEFAULT_FILE
     try:
         checked = config.load(path)
+        if checked.routing.policy == "predictive":
+            from slipstream.settings import steering_of  # the parts that foretell take long to load
+
+            steering_of(checked)
     except ConfigError as error:
         if as_json:
             problems = [asdict(problem) for problem in error.problems]

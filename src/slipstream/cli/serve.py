@@ -44,7 +44,7 @@ def serve(
     allow_many_connections()
     try:
         uvloop.run(_serve(loaded, config, known))
-    except (CanNotListen, CanNotWrite, TracingNotInstalled) as error:
+    except (ConfigError, CanNotListen, CanNotWrite, TracingNotInstalled) as error:
         typer.echo(error, err=True)
         raise typer.Exit(1) from None
 

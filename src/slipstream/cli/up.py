@@ -10,7 +10,9 @@ import uvloop
 
 from slipstream.cli.descriptors import allow_many_connections
 from slipstream.cli.stopping import stop_signals
-from slipstream.core.errors import SlipstreamError
+from slipstream.config.calibration import calibration_from_file
+from slipstream.core.errors import ConfigError, ConfigProblem, SlipstreamError
+from slipstream.core.policy import PolicyKind
 from slipstream.embedded import EmbeddedFleet, EmbeddedNode, embedded_nodes
 from slipstream.embedded.node import NodeState
 from slipstream.service import Service, embedded_config, running
@@ -27,6 +29,10 @@ def up(
     model: Annotated[Path | None, typer.Option(help="GGUF file to serve; SmolLM2-135M when left out.")] = None,
     speculator: Annotated[str, typer.Option(help="What drafts: ngram, or draft:PATH of a smaller GGUF.")] = "ngram",
     slots: Annotated[int, typer.Option(min=1, max=256, help="Sequences a node works on at once.")] = 8,
+    policy: Annotated[PolicyKind, typer.Option(help="Who decides where requests go.")] = PolicyKind.THRESHOLD,
+    profile: Annotated[
+        Path | None, typer.Option(help="Profile of such nodes, from `slipstream calibrate --embedded --output`.")
+    ] = None,
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port of the gateway; 0 = any free one.")] = 8080,
     admin_port: Annotated[int, typer.Option(min=0, max=65535, help="Port of the admin API; 0 = any free one.")] = 8081,
 ) -> None:
@@ -36,18 +42,37 @@ def up(
     if speculative + standard == 0:
         typer.echo("a fleet needs at least one node: --speculative or --standard", err=True)
         raise typer.Exit(2)
+    if policy is PolicyKind.PREDICTIVE and profile is None:
+        typer.echo(
+            "policy predictive foretells from a --profile, which `slipstream calibrate --embedded` writes", err=True
+        )
+        raise typer.Exit(2)
+    sections: dict[str, object] = {"routing": {"policy": policy.value}}
+    if profile is not None:
+        sections["profile"] = str(profile)
     try:
         nodes = embedded_nodes(
             speculative=speculative, standard=standard, model=model, speculator=speculator, slots=slots
         )
-        uvloop.run(_up(EmbeddedFleet(nodes, on_progress=_report_death), port, admin_port))
+        _check_profile(profile)
+        uvloop.run(_up(EmbeddedFleet(nodes, on_progress=_report_death), port, admin_port, sections))
     except SlipstreamError as error:
         typer.echo(error, err=True)
         raise typer.Exit(1) from None
 
 
-async def _up(fleet: EmbeddedFleet, port: int, admin_port: int) -> None:
-    async with fleet, running(embedded_config(fleet.nodes, port, admin_port)) as service:
+def _check_profile(profile: Path | None) -> None:
+    """Before nodes are started for nothing. Raises ``ConfigError``."""
+    if profile is None:
+        return
+    try:
+        calibration_from_file(str(profile))
+    except ValueError as error:
+        raise ConfigError((ConfigProblem(str(profile), None, "", "no usable profile", str(error)),)) from error
+
+
+async def _up(fleet: EmbeddedFleet, port: int, admin_port: int, sections: dict[str, object]) -> None:
+    async with fleet, running(embedded_config(fleet.nodes, port, admin_port, **sections)) as service:
         await service.ready(READY_TIMEOUT_S)
         with stop_signals() as told:
             _announce(service)
