@@ -46,17 +46,27 @@ def asked(*arguments: str) -> dict[str, Any]:
     return document
 
 
-def test_the_published_script_from_the_shell_loads_no_array_library() -> None:
-    words = command("crossover", "--model", "published", "--alpha", "0.72", "--k", "4", "--batch", "1,4,16,32,64")
-    loaded = (
-        "import sys, atexit; atexit.register(lambda: print(*sorted({'numpy', 'scipy', 'matplotlib'} & {*sys.modules})))"
-    )
-    runs = f"{loaded}; sys.argv = {['slipstream', *words[3:]]!r}; from slipstream.cli import main; main()"
+def test_the_published_script_from_the_shell_loads_only_what_it_needs() -> None:
+    words = command("crossover", "--model", "published", "--alpha", "0.72", "--k", "4", "--batch", "1,4,16,32,64")[3:]
+    heavy = {"numpy", "scipy", "matplotlib", "pydantic", "msgspec", "aiohttp", "yaml"}
+    runs = f"""
+import atexit, sys
+from slipstream.cli import main
+sys.argv = ["slipstream", *{words!r}, "--json"]
+try:
+    main()
+except SystemExit:
+    print(*{heavy | {"rich"}!r} & {{*sys.modules}}, file=sys.stderr)
+atexit.register(lambda: print(*{heavy!r} & {{*sys.modules}}, file=sys.stderr))
+sys.argv.pop()
+main()
+"""
     done = subprocess.run(
         [sys.executable, "-c", runs], capture_output=True, text=True, env=COMMAND_ENVIRONMENT, check=True
     )
+    assert done.stderr == "\n\n"
     lines = done.stdout.splitlines()
-    assert lines[-1] == ""
+    assert '  "model": "published",' in lines
     for batch, speedup in ((1, "1.7"), (4, "1.69"), (16, "1.65"), (32, "1.6"), (64, "1.55")):
         assert f"Batch {batch:2d} -> Speedup: {speedup}x | Strategy: ENABLE_SPECULATIVE" in lines
     assert "No crossover from batch 1 to 512: never below 1. At batch 64 a verify step takes" in lines

@@ -10,12 +10,14 @@ from importlib import import_module
 import typer
 
 from slipstream import __version__
+from slipstream.cli.spared_options import SparedCommand, SparedGroup
 
 __all__ = ["application", "main"]
 
 COMMANDS = (
     "demo",
     "up",
+    "node",
     "serve",
     "status",
     "explain",
@@ -35,6 +37,7 @@ def application(only: str | None = None) -> typer.Typer:
     """The command line, with all commands or with ``only`` one: `status` need not load what `demo` needs."""
     app = typer.Typer(
         name="slipstream",
+        cls=SparedGroup,
         help="Decides where and when speculative decoding pays in a fleet of LLM inference engines, and acts on it.",
         no_args_is_help=True,
         add_completion=False,
@@ -45,9 +48,9 @@ def application(only: str | None = None) -> typer.Typer:
         module = import_module(f"slipstream.cli.{name}")
         group = getattr(module, f"{name}_app", None)
         if group is None:
-            app.command(name)(getattr(module, name))
+            app.command(name, cls=SparedCommand)(getattr(module, name))
         else:
-            app.add_typer(group, name=name)
+            app.add_typer(group, name=name, cls=SparedGroup)
     return app
 
 

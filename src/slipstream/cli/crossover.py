@@ -173,9 +173,7 @@ def crossover(
 
             draw(found.answer, found.curves, plot)
         if emit is None:
-            from slipstream.cli.crossover_report import crossover_report
-
-            _show(found.answer, crossover_report, as_json=as_json)
+            _show_curves(found.answer, as_json=as_json)
             return
         from slipstream.cli.crossover_emit import emitted
 
@@ -268,6 +266,15 @@ def _list(*, as_json: bool) -> None:
     from slipstream.cli.crossover_catalogue import catalogue, catalogue_report
 
     _show(catalogue(), catalogue_report, as_json=as_json)
+
+
+def _show_curves(answer: dict[str, Any], *, as_json: bool) -> None:
+    if as_json:
+        print(json.dumps(answer, indent=2))
+        return
+    from slipstream.cli.crossover_report import crossover_report
+
+    _show(answer, crossover_report, as_json=False)
 
 
 def _show(answer: dict[str, Any], report: Callable[[dict[str, Any]], object], *, as_json: bool) -> None:
