@@ -18,6 +18,7 @@ COMMANDS = (
     "demo",
     "up",
     "node",
+    "node",
     "serve",
     "status",
     "explain",

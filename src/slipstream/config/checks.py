@@ -149,13 +149,26 @@ def _nodes(data: object, report: Report) -> Iterator[ConfigProblem]:
             if value_at(nodes, index, "pool") == "standard" and value_at(nodes, index, key) is not None:
                 found = "a key without effect in the standard pool"
                 yield report(("nodes", index, key), found, "to leave it out; max_in_flight limits any node")
-        if (secret := value_at(nodes, index, "api_key")) is not None:
-            yield from _secret(secret, ("nodes", index, "api_key"), report)
+        for key in ("api_key", "agent_token"):
+            if (secret := value_at(nodes, index, key)) is not None:
+                yield from _secret(secret, ("nodes", index, key), report)
+        yield from _agent(nodes[index], ("nodes", index), report)
         yield from _authorities(nodes[index], ("nodes", index), report)
         yield from _profile(nodes[index], ("nodes", index), report)
         if value_at(nodes, index, "resolve") == "all" and str(value_at(nodes, index, "url")).startswith("https:"):
             allowed = "http://, or one entry for each name: certificates are for names, not for their addresses"
             yield report(("nodes", index, "url"), "https:// beside `resolve: all`", allowed)
+
+
+def _agent(node: object, path: Path, report: Report) -> Iterator[ConfigProblem]:
+    if value_at(node, "agent") is None:
+        if value_at(node, "agent_token") is not None:
+            yield report(
+                (*path, "agent_token"), "a key without effect", "to leave it out, or the address of an `agent`"
+            )
+    elif value_at(node, "resolve") == "all":
+        allowed = "one entry for each node that has an agent: each agent has an address of its own"
+        yield report((*path, "agent"), "an agent beside `resolve: all`", allowed)
 
 
 def _identity(key: str, value: object) -> str | None:

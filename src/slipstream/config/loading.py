@@ -58,6 +58,6 @@ def _is_secret(path: Path) -> bool:
     match path:
         case ("gateway", "keys") | ("gateway", "keys", _) | ("gateway", "keys", _, "hash" | "env" | "file"):
             return True
-        case ("admin", "token", *_) | ("nodes", _, "api_key", *_):
+        case ("admin", "token", *_) | ("nodes", _, "api_key" | "agent_token", *_):
             return True
     return False

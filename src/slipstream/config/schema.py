@@ -248,6 +248,14 @@ class Node(Section):
     api_key: Secret | None = Field(
         default=None, description="The node's own key, sent as a bearer token; by reference only."
     )
+    agent: Annotated[str, AfterValidator(node_url)] | None = Field(
+        default=None,
+        description="Address of the agent beside its engine (`slipstream node`), which is then heard in place of "
+        "polling the engine; left out = it has none.",
+    )
+    agent_token: Secret | None = Field(
+        default=None, description="What that agent wants of whoever asks it; by reference only."
+    )
     profile: str | None = Field(
         default=None,
         description="Profile that `slipstream calibrate` measured on such a node, relative to the configuration file; "

@@ -110,6 +110,7 @@ def files_of(path: str | FilePath, config: FleetConfig) -> tuple[FilePath, ...]:
     gateway, token = config.gateway, config.admin.token
     named = [config.discovery.file, gateway.keys_file, *(key.file for key in gateway.keys)]
     named += [node.api_key.file for node in config.nodes if node.api_key is not None]
+    named += [node.agent_token.file for node in config.nodes if node.agent_token is not None]
     named += [node.ca for node in config.nodes]
     named += [config.profile, *(node.profile for node in config.nodes)]
     named.append(None if token is None else token.file)
@@ -157,6 +158,7 @@ _PARTS: tuple[Path, ...] = (("discovery", "file"), ("gateway", "keys_file"))
 _READ: tuple[Path, ...] = (
     *_PARTS,
     ("nodes", "*", "api_key", "file"),
+    ("nodes", "*", "agent_token", "file"),
     ("nodes", "*", "ca"),
     ("nodes", "*", "profile"),
     ("profile",),

@@ -60,6 +60,8 @@ def _node_spec(node: Node, pool_ceiling: int, calibration: Calibration | None) -
         instrument=Instrument(node.instrument),
         api_key=None if node.api_key is None else node.api_key.reveal(),
         authorities=node.ca,
+        agent=node.agent,
+        agent_token=None if node.agent_token is None else node.agent_token.reveal(),
         calibration=calibration,
         hardware=node.hardware,
         replicas=node.replicas,

@@ -128,7 +128,7 @@ class Membership:
             return
         if before != spec:
             self._dispatcher.fleet.reconfigure(spec, now)
-            if (before.api_key, before.authorities) != (spec.api_key, spec.authorities):
+            if _asked_by(before) != _asked_by(spec):
                 self._supervisor.remove(name)
                 self._supervisor.add(spec)
             log.debug("node.changed", node=name)
@@ -149,3 +149,8 @@ class Membership:
                 log.info("node.removed", node=name)
         if not self._leaving:
             self._some_leave.clear()
+
+
+def _asked_by(spec: NodeSpec) -> tuple[str | None, ...]:
+    """What decides how the node is asked how it does."""
+    return spec.api_key, spec.authorities, spec.agent, spec.agent_token

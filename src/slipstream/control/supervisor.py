@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 
+from slipstream.control.agent_watch import AgentClient, AgentWatch
 from slipstream.control.keep_running import keep_running
 from slipstream.control.poller import FleetReports, Poller, Timing
 from slipstream.core.node import NodeSpec
@@ -17,7 +18,7 @@ GOLDEN_RATIO = 0.6180339887498949
 
 
 class Supervisor:
-    """Keeps one poller running for each node it was given.
+    """Keeps one poller running for each node it was given, or one watch where the node has an agent.
 
     ``source_of`` opens what gets a node's pages; it is closed with the poller. All methods belong to the thread of the
     event loop.
@@ -67,8 +68,12 @@ class Supervisor:
         )
         self._added += 1
         self._pollers[node.name] = poller
-        name = f"poll {node.name}"
-        task = asyncio.create_task(keep_running(name, poller.run, sleep=self._sleep), name=name)
+        name, run = f"poll {node.name}", poller.run
+        if node.agent is not None:
+            client = AgentClient(node.agent, node.agent_token)
+            watch = AgentWatch(node, self._fleet, client, poller, self._timing, clock=self._clock, sleep=self._sleep)
+            name, run = f"watch {node.name}", watch.run
+        task = asyncio.create_task(keep_running(name, run, sleep=self._sleep), name=name)
         task.add_done_callback(lambda _task: poller.close())
         self._tasks[node.name] = task
 

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from types import TracebackType
 from typing import Self
 
-from slipstream.embedded.backoff import Backoff
+from slipstream.core.backoff import Backoff
 from slipstream.embedded.errors import EmbeddedError, NodeStartFailed
 from slipstream.embedded.node import EmbeddedNode, EmbeddedNodeSpec
 

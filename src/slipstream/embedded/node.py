@@ -19,7 +19,7 @@ from slipstream.embedded.model import model_name
 from slipstream.embedded.port import LOOPBACK, reserve_port
 from slipstream.embedded.speculator import NO_SPECULATOR, EmbeddedSpeculator
 
-__all__ = ["EmbeddedNode", "EmbeddedNodeSpec", "NodeState"]
+__all__ = ["SLEEPING_THREADS", "EmbeddedNode", "EmbeddedNodeSpec", "NodeState", "worker_command"]
 
 INSTALL_COMMAND = "pip install xllamacpp==2026.10.11549"
 LOG_TAIL_BYTES = 8192
@@ -70,6 +70,23 @@ class EmbeddedNodeSpec:
                 raise UnusableSpec(f"Node {self.name}: {field} is {value}, and must be between {least} and {most}.")
         if self.port is not None and not 1 <= self.port <= 65535:
             raise UnusableSpec(f"Node {self.name}: port is {self.port}, and must be between 1 and 65535.")
+
+
+def worker_command(spec: EmbeddedNodeSpec, port: int) -> tuple[str, ...]:
+    """The words that start a node's process, which listens on ``port``: see `slipstream.embedded.worker`."""
+    return (
+        sys.executable,
+        "-P",  # a file in the working directory must not stand in for a module
+        "-m",
+        "slipstream.embedded.worker",
+        f"--model={spec.model}",
+        f"--name={model_name(spec.model)}",
+        f"--port={port}",
+        f"--slots={spec.slots}",
+        f"--threads={spec.threads}",
+        f"--context-per-slot={spec.context_per_slot}",
+        f"--speculator={spec.speculator}",
+    )
 
 
 class EmbeddedNode:
@@ -214,23 +231,10 @@ class EmbeddedNode:
         return status
 
     async def _spawn(self) -> asyncio.subprocess.Process:
-        spec = self.spec
-        command = (
-            sys.executable,
-            "-P",  # a file in the working directory must not stand in for a module
-            "-m",
-            "slipstream.embedded.worker",
-            f"--model={spec.model}",
-            f"--name={self.model}",
-            f"--port={self.port}",
-            f"--slots={spec.slots}",
-            f"--threads={spec.threads}",
-            f"--context-per-slot={spec.context_per_slot}",
-            f"--speculator={spec.speculator}",
-        )
+        assert self.port is not None
         try:
             return await asyncio.create_subprocess_exec(
-                *command,
+                *worker_command(self.spec, self.port),
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.PIPE,

@@ -1,4 +1,4 @@
-"""How long to wait before a dead node is started again."""
+"""How long to wait before a dead engine is started again."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["Backoff"]
 class Backoff:
     """Exponential back-off. All figures are seconds.
 
-    The first wait is ``initial_s``; each further death doubles it, up to ``limit_s``. A node that was ready for at
+    The first wait is ``initial_s``; each further death doubles it, up to ``limit_s``. An engine that was ready for at
     least ``reset_after_s`` before it died starts over.
     """
 

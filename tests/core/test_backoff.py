@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slipstream.embedded.backoff import Backoff
+from slipstream.core.backoff import Backoff
 
 
 def waits(deaths: int, ready_for_s: float) -> list[float]:

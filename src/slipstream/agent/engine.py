@@ -1,0 +1,189 @@
+"""The two ways in which an agent has its engine in hand: as a process of its own, or by a hook that switches it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import aiohttp
+
+from slipstream.agent.errors import EngineStartFailed, HookFailed
+from slipstream.agent.process import EngineProcess
+from slipstream.core.request import Pool
+
+__all__ = ["EngineHook", "EngineInHand", "OwnEngine", "Variants"]
+
+SAID = 300
+"""Characters of a hook's own words that are passed on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Variants:
+    """The commands that run the engine with and without a speculator; ``None`` where there is just the other one.
+
+    ``environment`` is added to the agent's own.
+    """
+
+    speculative: tuple[str, ...] | None
+    standard: tuple[str, ...] | None
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+    def command(self, role: Pool) -> tuple[str, ...] | None:
+        """The command of a role; ``None`` when the engine has no such variant."""
+        return self.speculative if role is Pool.SPECULATIVE else self.standard
+
+
+class EngineInHand(Protocol):
+    """What the role machine needs of an engine.
+
+    ``owned``: the engine is a process of the agent's, which `start` and `stop` start and end; else it runs anyway, and
+    `start` has it switched. ``switchable``: it can be had in both roles.
+    """
+
+    @property
+    def owned(self) -> bool: ...
+
+    @property
+    def switchable(self) -> bool: ...
+
+    def words(self, role: Pool) -> tuple[str, ...]:
+        """What tells a role's variant from others, for the fingerprint."""
+        ...
+
+    async def start(self, role: Pool, timeout_s: float) -> None:
+        """Begin to have the engine in ``role``; it may take long to serve after that. Raises an `AgentError`."""
+        ...
+
+    async def stop(self) -> None:
+        """Have it end. Returns when nothing of it is left; may be called again."""
+        ...
+
+    async def ended(self) -> str:
+        """Wait until a started engine has ended by itself; a clause that says how. Never returns for one not owned."""
+        ...
+
+
+class OwnEngine:
+    """An engine that the agent starts and stops. ``on_output`` gets what it writes."""
+
+    owned = True
+
+    def __init__(self, variants: Variants, *, grace_s: float, on_output: Callable[[bytes], None]) -> None:
+        self._variants = variants
+        self._grace_s = grace_s
+        self._on_output = on_output
+        self._process: EngineProcess | None = None
+
+    @property
+    def switchable(self) -> bool:
+        """Whether there is a command for both roles."""
+        return self._variants.speculative is not None and self._variants.standard is not None
+
+    @property
+    def pid(self) -> int | None:
+        """The engine's process, ``None`` when there is none."""
+        return None if self._process is None else self._process.pid
+
+    def words(self, role: Pool) -> tuple[str, ...]:
+        """The command of a role."""
+        return self._variants.command(role) or ()
+
+    async def start(self, role: Pool, timeout_s: float) -> None:  # noqa: ARG002 - a process starts at once, or fails to
+        """Run the command of ``role``. Raises `EngineStartFailed` when it can not be run."""
+        command = self._variants.command(role)
+        if command is None:
+            raise EngineStartFailed(f"there is no command for the role {role}")
+        self._process = await EngineProcess.start(
+            command, self._variants.environment, grace_s=self._grace_s, on_output=self._on_output
+        )
+
+    async def stop(self) -> None:
+        """End the process, if there is one."""
+        process, self._process = self._process, None
+        if process is not None:
+            await process.stop()
+
+    async def ended(self) -> str:
+        """Wait until the process has ended by itself."""
+        process = self._process
+        assert process is not None
+        return await process.ended()
+
+
+class EngineHook:
+    """An engine that runs without the agent, and is switched by a command or a URL, or by nothing at all.
+
+    ``command`` is run with ``on`` or ``off`` behind it; it has switched the engine when it ends with status 0.
+    ``url`` gets ``POST {"active": true|false}``; it has switched it when it answers with a 2xx status.
+    """
+
+    owned = False
+
+    def __init__(self, command: tuple[str, ...] = (), url: str | None = None) -> None:
+        self._command = command
+        self._url = url
+
+    @property
+    def switchable(self) -> bool:
+        """Whether there is a hook."""
+        return bool(self._command) or self._url is not None
+
+    def words(self, role: Pool) -> tuple[str, ...]:
+        """The role alone: how the engine was started is not known."""
+        return (role.value,)
+
+    async def start(self, role: Pool, timeout_s: float) -> None:
+        """Have the engine switched to ``role`` within ``timeout_s``. Raises `HookFailed`."""
+        active = role is Pool.SPECULATIVE
+        try:
+            async with asyncio.timeout(timeout_s):
+                if self._command:
+                    await self._run((*self._command, "on" if active else "off"))
+                elif self._url is not None:
+                    await self._post(self._url, active=active)
+        except TimeoutError:
+            raise HookFailed(f"the hook did not end within {timeout_s:g} s") from None
+
+    async def stop(self) -> None:
+        """Nothing: the engine is not the agent's to stop."""
+
+    async def ended(self) -> str:
+        """Wait for ever: whether the engine ends is not the agent's to see."""
+        told: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        return await told
+
+    async def _run(self, command: tuple[str, ...]) -> None:
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *command,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.STDOUT,
+                env=dict(os.environ),
+                start_new_session=True,
+            )
+        except (OSError, ValueError) as error:
+            raise HookFailed(f"{command[0]} can not be run: {error}") from error
+        try:
+            said, _ = await process.communicate()
+        except BaseException:
+            process.kill()
+            raise
+        if process.returncode != 0:
+            words = " ".join(said.decode(errors="replace").split())[-SAID:]
+            raise HookFailed(
+                f"{' '.join(command)} ended with status {process.returncode}: {words or 'it said nothing'}"
+            )
+
+    async def _post(self, url: str, *, active: bool) -> None:
+        try:
+            async with aiohttp.ClientSession() as session, session.post(url, json={"active": active}) as response:
+                said = (await response.content.read(4096)).decode(errors="replace")
+                if not response.ok:
+                    words = " ".join(said.split())[:SAID]
+                    raise HookFailed(f"{url} answered with status {response.status}: {words or 'it said nothing'}")
+        except (aiohttp.ClientError, OSError) as error:
+            raise HookFailed(f"{url} can not be reached: {error}") from error

@@ -1,0 +1,217 @@
+"""The agent beside a node's engine: asking and telling it, and hearing from it in place of polling the engine."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import aclosing, suppress
+from typing import Any
+
+import aiohttp
+import msgspec
+import structlog
+
+from slipstream.control.poller import FleetReports, Poller, Timing
+from slipstream.core.errors import EngineDown, EngineError, EngineGarbage, EngineUnreachable
+from slipstream.core.node import NodeSpec
+from slipstream.engines.agent import AgentRefused, AgentState, read_state, report_of
+from slipstream.engines.document import UNREADABLE
+
+__all__ = ["AgentClient", "AgentWatch"]
+
+ANSWER_S = 5.0
+"""How long an agent may take to answer what is not a watch."""
+SILENT_AFTER = 3.0
+"""Intervals without a word after which an agent counts as silent."""
+ASK_AGAIN_S = 1.0
+LONGEST_LINE = 1024 * 1024
+
+log = structlog.get_logger(__name__)
+
+
+class AgentClient:
+    """One agent. ``url`` is scheme, host and port; ``token`` goes along as a bearer token. ``holder`` is who commands,
+    by which an agent tells two gateways apart; ``None`` = a person.
+
+    Every method raises `EngineUnreachable` when there is no answer in time and `EngineGarbage` when it is no agent's.
+    """
+
+    def __init__(self, url: str, token: str | None = None, *, holder: str | None = None) -> None:
+        self._url = url.rstrip("/")
+        self._headers = {} if token is None else {"authorization": f"Bearer {token}"}
+        self._holder = holder
+        self._session: aiohttp.ClientSession | None = None
+
+    async def state(self) -> AgentState:
+        """What the agent says now."""
+        return await self._ask("GET", "/state")
+
+    async def drain(self) -> AgentState:
+        """Have it want no new requests. Raises `AgentRefused` when it does not."""
+        return await self._ask("POST", "/drain", {"holder": self._holder})
+
+    async def resume(self) -> AgentState:
+        """Have it want requests again. Raises `AgentRefused` when it does not."""
+        return await self._ask("POST", "/resume", {"holder": self._holder})
+
+    async def speculation(self, *, active: bool) -> AgentState:
+        """Have it begin to change its role; the state tells how that goes. Raises `AgentRefused` when it does not."""
+        return await self._ask("POST", "/speculation", {"holder": self._holder, "active": active})
+
+    async def watch(self, interval_s: float = 1.0) -> AsyncGenerator[AgentState, None]:
+        """The state now, after each change, and after ``interval_s`` without one, until the agent ends or can not be
+        heard any more, which raises. Silence is for whoever listens to notice.
+        """
+        try:
+            async with self._opened().get(
+                f"{self._url}/watch",
+                params={"interval_s": f"{interval_s:g}"},
+                headers=self._headers,
+                timeout=aiohttp.ClientTimeout(total=None, sock_connect=ANSWER_S),
+            ) as response:
+                if not response.ok:
+                    raise _refusal(self._url, response.status, await response.content.read(4096))
+                async for line in response.content:
+                    yield self._read(line)
+        except (aiohttp.ClientError, OSError, TimeoutError) as error:
+            raise EngineUnreachable(f"the agent at {self._url} can not be reached: {_reason(error)}") from None
+        except ValueError as error:  # a line without end
+            raise EngineGarbage(f"the agent at {self._url} gave no state: {error}") from None
+
+    async def close(self) -> None:
+        """Let go of its connections; what is asked later opens others."""
+        session, self._session = self._session, None
+        if session is not None:
+            await session.close()
+
+    async def _ask(self, method: str, path: str, body: dict[str, Any] | None = None) -> AgentState:
+        try:
+            async with self._opened().request(
+                method,
+                f"{self._url}{path}",
+                json=body,
+                headers=self._headers,
+                timeout=aiohttp.ClientTimeout(total=ANSWER_S),
+            ) as response:
+                answer = await response.content.read(LONGEST_LINE)
+                if response.ok:
+                    return self._read(answer)
+                raise _refusal(self._url, response.status, answer)
+        except (aiohttp.ClientError, OSError, TimeoutError) as error:
+            raise EngineUnreachable(f"the agent at {self._url} can not be reached: {_reason(error)}") from None
+
+    def _opened(self) -> aiohttp.ClientSession:
+        if self._session is None:
+            self._session = aiohttp.ClientSession(read_bufsize=LONGEST_LINE)
+        return self._session
+
+    def _read(self, body: bytes) -> AgentState:
+        try:
+            return read_state(body)
+        except EngineGarbage as error:
+            raise EngineGarbage(f"{self._url} gave {error}") from None
+
+
+class AgentWatch:
+    """Hears one node from its agent and tells the fleet; while the agent is silent, ``poller`` asks the engine.
+
+    Its node's troubles are reported, never raised.
+    """
+
+    def __init__(
+        self,
+        node: NodeSpec,
+        fleet: FleetReports,
+        client: AgentClient,
+        poller: Poller,
+        timing: Timing,
+        *,
+        clock: Callable[[], float],
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self._node = node
+        self._fleet = fleet
+        self._client = client
+        self._poller = poller
+        self._interval_s = timing.interval_s
+        self._silence_s = max(timing.timeout_s, SILENT_AFTER * timing.interval_s)
+        self._clock = clock
+        self._sleep = sleep
+        self.heard = 0
+        """States heard so far."""
+
+    async def run(self) -> None:
+        """Watch until cancelled."""
+        try:
+            while True:
+                error = await self._watched()
+                log.warning("agent.silent", node=self._node.name, error=str(error))
+                await self._polled()
+                log.info("agent.answers", node=self._node.name)
+        finally:
+            await self._client.close()
+
+    async def _watched(self) -> EngineError | AgentRefused:
+        """Hear the agent for as long as it speaks; why it does not any more."""
+        loop = asyncio.get_running_loop()
+        try:
+            async with (
+                asyncio.timeout(self._silence_s) as patience,
+                aclosing(self._client.watch(self._interval_s)) as states,
+            ):
+                async for state in states:
+                    patience.reschedule(loop.time() + self._silence_s)
+                    self._hear(state)
+        except TimeoutError:
+            return EngineUnreachable(f"its agent said nothing for {self._silence_s:g} s")
+        except (EngineError, AgentRefused) as error:
+            return error
+        return EngineUnreachable("its agent has ended")
+
+    async def _polled(self) -> None:
+        """Poll the engine until the agent answers again."""
+        polling = asyncio.create_task(self._poller.run(), name=f"poll {self._node.name}")
+        try:
+            while True:
+                await self._sleep(ASK_AGAIN_S)
+                if polling.done():
+                    polling.result()  # a fault of ours, which must not stay unseen
+                with suppress(EngineError, AgentRefused):
+                    await self._client.state()
+                    return
+        finally:
+            polling.cancel()
+            await asyncio.gather(polling, return_exceptions=True)
+
+    def _hear(self, state: AgentState) -> None:
+        self.heard += 1
+        now = self._clock()
+        if not state.healthy or state.age_s is None:
+            why = f"its agent says, {state.transition or 'not healthy'}: {state.error or 'no reason'}"
+            self._fleet.report_failed(self._node.name, now, EngineDown(why))
+            return
+        self._fleet.report(self._node.name, now - state.age_s, now, report_of(state))
+
+
+class _Problem(msgspec.Struct):
+    message: str
+    code: str | None = None
+
+
+class _Refusal(msgspec.Struct):
+    error: _Problem
+
+
+_decoder = msgspec.json.Decoder(_Refusal)
+
+
+def _refusal(url: str, status: int, body: bytes) -> AgentRefused | EngineGarbage:
+    try:
+        problem = _decoder.decode(body).error
+    except UNREADABLE:
+        return EngineGarbage(f"{url} answered with status {status}, and not as an agent does")
+    return AgentRefused(f"the agent at {url} answers: {problem.message}", status, problem.code)
+
+
+def _reason(error: Exception) -> str:
+    return str(error) or type(error).__name__
