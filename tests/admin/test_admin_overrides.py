@@ -76,7 +76,13 @@ async def rig() -> AsyncIterator[Rig]:
 
 async def test_what_is_set_holds_and_is_seen_and_what_is_cleared_does_not(rig: Rig) -> None:
     shown = await rig.set(kind="pin_category", subject="code", value="standard", note="incident 42")
-    expected = {"kind": "pin_category", "subject": "code", "value": "standard", "note": "incident 42"}
+    expected = {
+        "kind": "pin_category",
+        "subject": "code",
+        "value": "standard",
+        "note": "incident 42",
+        "measured": False,
+    }
     assert shown == expected | {"limit": None, "age_s": 0, "ends_in_s": None}
     assert rig.went() == ("t", "pinned")
     assert (await rig.ask("GET", "/overrides"))["overrides"] == [shown]
@@ -141,7 +147,10 @@ async def test_an_explanation_names_the_override_that_pinned_a_request_even_when
     ("body", "sentence"),
     [
         ({"kind": "stop"}, "kind is 'stop', but must be one of pin_category, pin_key, node_ceiling"),
-        ({"subject": "s"}, "must be a JSON object of kind, subject, value, for_s, note: Object missing required field"),
+        (
+            {"subject": "s"},
+            "must be a JSON object of kind, subject, value, for_s, note, measured: Object missing required field",
+        ),
         ({"kind": "drain", "subject": "s", "colour": 1}, "unknown field `colour`"),
         ({"kind": "drain", "subject": "x"}, "subject is 'x', but for drain it must be a node of the fleet: s, t"),
         ({"kind": "drain"}, "subject is 'fleet', but for drain it must be a node of the fleet: s, t"),

@@ -32,6 +32,7 @@ class _Body(msgspec.Struct, forbid_unknown_fields=True):
     value: str | int | None = None
     for_s: float | None = None
     note: str = ""
+    measured: bool = False
 
 
 def read_override(body: bytes, known: Known, now: float) -> Override:
@@ -53,7 +54,9 @@ def read_override(body: bytes, known: Known, now: float) -> Override:
     if len(asked.note) > NOTE_CHARACTERS or not asked.note.isprintable():
         raise ValueError(f"note must be at most {NOTE_CHARACTERS} printable characters on one line")
     ends = None if asked.for_s is None else now + asked.for_s
-    return Override(kind, asked.subject, value, asked.note, now, ends)
+    if asked.measured and kind not in {OverrideKind.NODE_CEILING, OverrideKind.POOL_CEILING}:
+        raise ValueError(f"measured is true, but {kind} is no ceiling, and only those are found by a calibration")
+    return Override(kind, asked.subject, value, asked.note, now, ends, asked.measured)
 
 
 def read_kind(text: str) -> OverrideKind:
@@ -75,6 +78,7 @@ def override_view(override: Override, now: float, limit: int | None = None) -> d
         "value": override.value,
         "limit": limit,
         "note": override.note,
+        "measured": override.measured,
         "age_s": max(0.0, now - override.set_at),
         "ends_in_s": None if ends is None else max(0.0, ends - now),
     }

@@ -6,6 +6,7 @@ from typing import Any, Literal, TypeAlias
 
 from slipstream.calibrate.acceptance import ALL
 from slipstream.calibrate.findings import Findings, SpeculativeArm
+from slipstream.calibrate.promises import promises_document
 
 __all__ = ["Form", "fits_document", "profile_document"]
 
@@ -48,6 +49,7 @@ def profile_document(
         **_alpha(first),
         **(_table(findings) if form == "table" else _linear(findings)),
         "fits": fits_document(findings),
+        **promises_document(findings),
     }
 
 

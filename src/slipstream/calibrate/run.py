@@ -15,6 +15,7 @@ from slipstream.calibrate.node import CalibratedNode
 from slipstream.calibrate.plan import CalibrationPlan, Point, visits
 from slipstream.calibrate.waves import Asker, Wave, ask_at_once, measured_wave
 from slipstream.engines.catalogue import read_statistics
+from slipstream.engines.fingerprint import system_fingerprint
 from slipstream.load import CHARACTERS_PER_TOKEN, LoadResult
 
 __all__ = ["Arm", "Observed", "calibrate"]
@@ -32,8 +33,9 @@ _Found = TypeVar("_Found")
 @dataclass(slots=True)
 class Arm:
     """A node and what was measured of it. ``prefill`` is what a prompt takes: base and a token, in seconds, ``None`` =
-    not known. ``says_per_request``: whether its answers tell what was drafted for them. ``errors`` counts the waves
-    that a request failed in, by its sentence.
+    not known. ``says_per_request``: whether its answers tell what was drafted for them;
+    ``system_fingerprint``: what they say that made them, ``None`` = nothing. ``errors`` counts the waves that a request
+    failed in, by its sentence.
     """
 
     node: CalibratedNode
@@ -41,6 +43,7 @@ class Arm:
     waves: dict[Point, list[Wave]] = field(default_factory=dict)
     prefill: tuple[float, float] | None = None
     says_per_request: bool = False
+    system_fingerprint: str | None = None
     errors: dict[str, int] = field(default_factory=dict)
 
     def figures(self, unrest: float = 0.0) -> dict[Point, Figures]:
@@ -202,6 +205,7 @@ async def _look_alone(arm: Arm, asker: Asker, plan: CalibrationPlan, *, shared: 
             found.append(_usable(node, await ask_at_once(node, requests)))
     arm.prefill = _prefill(short, long)
     await node.look_again()
+    arm.system_fingerprint = system_fingerprint(cold.closing)
     arm.says_per_request = read_statistics(node.engine_name, tuple(cold.closing)).sample is not None
     speculating = node.facts.speculating
     if arm.drafts and speculating is False:

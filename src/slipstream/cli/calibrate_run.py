@@ -125,6 +125,7 @@ def _applied(question: Question, ceiling: int, plan: CalibrationPlan) -> str:
         "subject": Pool.SPECULATIVE.value,
         "value": ceiling,
         "note": f"slipstream calibrate, plan {plan.fingerprint}",
+        "measured": True,
     }
     with reading(url):
         return sentence(fetch(url, "/overrides", question.token_file, method="POST", body=body)["override"])
