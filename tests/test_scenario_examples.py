@@ -185,3 +185,15 @@ def test_a_change_of_capacity_moves_the_crossover() -> None:
     assert compared("capacity-change", attainment, *ceilings, window=MORNING) == close(1, 1, by=0.01)
     met = compared("capacity-change", attainment, *ceilings, window=AFTERNOON)
     assert met == [pytest.approx(0.17, abs=0.03), pytest.approx(0.74, abs=0.06)]
+
+
+QUIET, SURGE, QUIET_AGAIN = (60.0, 300.0), (400.0, 660.0), (900.0, 1200.0)
+
+
+def test_roles_follow_the_load_where_a_change_pays() -> None:
+    policies = ("all-standard", "split", "roles", "roles-70b")
+    for window in (QUIET, QUIET_AGAIN):
+        assert compared("roles-by-day", tpot_ms, *policies, window=window) == close(28, 19.5, 19.5, 19.5)
+    in_time = compared("roles-by-day", lambda found: found.requests.goodput, *policies, window=SURGE)
+    assert in_time == [pytest.approx(stated, abs=1.5) for stated in (19, 0.6, 15, 0.6)]
+    assert [node.seconds for node in run("roles-by-day", "roles-70b").nodes[4:]] == [0.0] * 4

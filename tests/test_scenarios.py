@@ -17,10 +17,11 @@ from hypothesis import strategies as st
 from slipstream.core.errors import ConfigError
 from slipstream.core.policy import ThresholdSettings
 from slipstream.core.request import Pool, TrafficClass
+from slipstream.core.roles import RoleSettings
 from slipstream.costmodel.steps import LinearRows, RooflineRows, TableRows
 from slipstream.enginemodel.settings import Account, Speculation
 from slipstream.scenarios import read_scenario
-from slipstream.sim.scenario import PolicyKind, Scenario, Target
+from slipstream.sim.scenario import PolicyKind, RoleChanges, Scenario, Target
 from slipstream.sim.simulate import simulate
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
@@ -131,6 +132,39 @@ def test_policies_have_what_they_are_given(folder: Path) -> None:
     assert threshold.ceiling == 5
     assert (threshold.threshold.alpha_floor, threshold.threshold.holdback) == (0.5, 0.1)
     assert lists.speculative_categories == {"code"}
+
+
+def test_roles_change_as_they_are_told_to(folder: Path) -> None:
+    roles = "roles: {restart_s: 40, high_watermark: 0.7, minimum_dwell_s: 60, drain_timeout_s: 30}"
+    told, never = read(folder, ("[threshold]", f"[{{kind: threshold, name: a, {roles}}}, threshold]")).policies
+    assert told.roles == RoleChanges(RoleSettings(high_watermark=0.7, minimum_dwell_s=60.0), 40.0, 30.0)
+    assert never.roles is None
+
+
+@pytest.mark.parametrize(
+    ("policy", "said"),
+    [
+        ("{kind: threshold, roles: {}}", "policies[0].roles.restart_s: found nothing"),
+        ("{kind: predictive, roles: {restart_s: 1}}", "policies[0].roles: found a key without effect for predictive"),
+        (
+            "{kind: threshold, roles: {restart_s: 1, low_watermark: 0.9}}",
+            "policies[0].roles.low_watermark: found 0.9; allowed: less than the high one, 0.9",
+        ),
+        (
+            "{kind: threshold, roles: {restart_s: 1, high_watermark: 0.4}}",
+            "policies[0].roles.high_watermark: found 0.4; allowed: more than the low one, 0.5",
+        ),
+    ],
+)
+def test_roles_that_can_not_be_are_refused(folder: Path, policy: str, said: str) -> None:
+    (problem,) = refused(folder, ("[threshold]", f"[{policy}]"))
+    assert said in problem
+
+
+def test_roles_and_capacity_do_not_change_at_once(folder: Path) -> None:
+    capacity = ("pool: standard, profile: small", "pool: standard, profile: small, capacity: [{at_s: 1, count: 1}]")
+    (problem,) = refused(folder, capacity, ("[threshold]", "[{kind: threshold, roles: {restart_s: 1}}]"))
+    assert "capacity: found changes of capacity, beside a policy under which nodes change their roles" in problem
 
 
 def test_the_gateway_believes_what_it_is_told(folder: Path) -> None:

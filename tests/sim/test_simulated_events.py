@@ -107,4 +107,5 @@ def test_the_reference_names_every_event_and_its_keys_in_their_order() -> None:
     log.expire(0.0, 0)
     log.saturated(0.0, "n", 1, saturated=True)
     log.capacity(0.0, "g", 1)
+    log.role(0.0, "n", "standard", "joins")
     assert told == listed

@@ -9,10 +9,11 @@ from typing import Annotated, Any, Literal
 from pydantic import ConfigDict, Field, model_validator
 
 from slipstream.config.endpoints import Queue
+from slipstream.config.roles import RolesSection
 from slipstream.config.scenario_nodes import DraftRange, NodeGroupSection, ProfileSection
 from slipstream.config.scenario_workload import WorkloadSection
 from slipstream.config.schema import Polling, Pools, RoutingRules
-from slipstream.config.section import Count, NodeName, Section, Share
+from slipstream.config.section import Count, NodeName, Seconds, Section, Share
 from slipstream.config.targets import Targets
 
 __all__ = [
@@ -20,6 +21,7 @@ __all__ = [
     "ScenarioConfig",
     "ScenarioControl",
     "ScenarioGateway",
+    "ScenarioRoles",
 ]
 
 Delay = Annotated[float, Field(ge=0, le=60_000)]
@@ -57,6 +59,12 @@ class ScenarioControl(Polling):
     report_delay_ms: Delay = Field(default=5.0, description="Milliseconds until an engine's answer is there.")
 
 
+class ScenarioRoles(RolesSection):
+    """When nodes change their roles, as in `fleet.yaml`; and how long an engine takes for it."""
+
+    restart_s: Seconds = Field(description="Seconds from an engine's end until it serves in its other role.")
+
+
 class PolicySection(Section):
     """Who decides where a request goes. In place of the section, its kind alone."""
 
@@ -82,6 +90,9 @@ class PolicySection(Section):
     )
     categories: Annotated[tuple[str, ...], Field(strict=False)] = Field(
         default=(), description="Of `split-lists`: categories that go to the speculative pool."
+    )
+    roles: ScenarioRoles | None = Field(
+        default=None, description="Of `threshold`: when nodes change their roles; left out = never."
     )
     schedule: Annotated[tuple[DraftRange, ...], Field(strict=False)] = Field(
         default=(), description="Of `all-scheduled`: draft lengths by batch size."

@@ -11,6 +11,7 @@ from types import MappingProxyType
 
 from slipstream.config.checks import check_hysteresis, check_intervals, check_targets
 from slipstream.config.document import Path, Report, value_at
+from slipstream.config.roles import check_watermarks
 from slipstream.config.scenario import ScenarioControl
 from slipstream.core.errors import ConfigProblem
 
@@ -29,13 +30,13 @@ _PROCESS_KEYS = ("per_s", "cv", "burst_per_s", "burst_s", "every_s", "rates")
 
 _OF_KIND: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
-        "threshold": ("ceiling", "alpha_floor", "holdback"),
+        "threshold": ("ceiling", "alpha_floor", "holdback", "roles"),
         "predictive": ("holdback", "profile_error"),
         "split-lists": ("categories",),
         "all-scheduled": ("schedule",),
     }
 )
-_KIND_KEYS = ("ceiling", "alpha_floor", "holdback", "profile_error", "categories", "schedule")
+_KIND_KEYS = ("ceiling", "alpha_floor", "holdback", "profile_error", "categories", "roles", "schedule")
 
 _LENGTHS: tuple[tuple[frozenset[str], frozenset[str]], ...] = tuple(
     (frozenset(needed), frozenset(allowed))
@@ -160,6 +161,16 @@ def _capacity(data: object, path: Path, report: Report) -> Iterator[ConfigProble
             yield report((*here, "count"), str(count), f"at most the {most} of the group's count")
 
 
+def _roles(data: object, path: Path, report: Report) -> Iterator[ConfigProblem]:
+    if not _given(data, *path):
+        return
+    yield from check_watermarks(data, path, report)
+    for index in range(_count(data, "nodes")):
+        if _given(data, "nodes", index, "capacity"):
+            found = "changes of capacity, beside a policy under which nodes change their roles"
+            yield report(("nodes", index, "capacity"), found, "one of the two")
+
+
 def _schedule(data: object, path: Path, report: Report) -> Iterator[ConfigProblem]:
     before = 0
     for index in range(_count(data, *path)):
@@ -262,3 +273,4 @@ def _policies(data: object, report: Report) -> Iterator[ConfigProblem]:
                 where = (*path, "categories", place)
                 yield report(where, f'the unknown category "{category}"', f"one of {', '.join(categories)}")
         yield from _schedule(data, (*path, "schedule"), report)
+        yield from _roles(data, (*path, "roles"), report)

@@ -70,8 +70,9 @@ class RoleNode:
     """A node as far as roles go.
 
     ``pool`` is its role now, since ``since``. ``sequences`` it works on. ``speculative_room`` and ``standard_room``:
-    sequences it holds in either role. ``full_speculative_tps`` and ``full_standard_tps``: tokens a second it makes in
-    either role when that many are there. ``quiet_gain_tps``: tokens a second that its users would gain by its
+    sequences it is meant to hold in either role: its ceiling, and what it runs at once. ``full_speculative_tps`` and
+    ``full_standard_tps``: tokens a second it makes in either role with all that it runs at once, since in a surge a
+    speculative node is filled beyond its ceiling. ``quiet_gain_tps``: tokens a second that its users would gain by its
     speculating, at the fleet's load of now. ``changeable``: it is usable, and something can change its role.
     """
 
@@ -130,6 +131,7 @@ class RoleController:
     """Decides on roles, look by look; it remembers how long load was high and low, and how long changes took."""
 
     __slots__ = (
+        "_failed",
         "_high_since",
         "_highs",
         "_in_transition",
@@ -149,6 +151,8 @@ class RoleController:
         self._transitions: deque[float] = deque(maxlen=PERIODS_REMEMBERED)
         self._in_transition: str | None = None
         self._raised = False
+        self._failed: dict[str, float] = {}
+        """When each node last failed to change its role."""
 
     @property
     def in_transition(self) -> str | None:
@@ -165,11 +169,15 @@ class RoleController:
         """A node has begun to change its role, whoever wanted it."""
         self._in_transition = node
 
-    def ended(self, took_s: float | None) -> None:
-        """The change has ended after so long; ``None`` = it failed, so that it says nothing of how long one takes."""
-        self._in_transition = None
+    def ended(self, now: float, took_s: float | None) -> None:
+        """The change has ended after so long; ``None`` = it failed: that says nothing of how long one takes, and the
+        node is not tried again until it has rested like one that has changed.
+        """
         if took_s is not None:
             self._transitions.append(took_s)
+        elif self._in_transition is not None:
+            self._failed[self._in_transition] = now
+        self._in_transition = None
 
     def look(self, nodes: Sequence[RoleNode], queued: int, now: float) -> RoleVerdict:
         """What is to be done about roles, with ``queued`` sequences that no node has yet. The node that is changing
@@ -226,7 +234,8 @@ class RoleController:
             return RoleReason.AT_MINIMUM, None, None
         if change.lasted_s < change.needed_s:
             return RoleReason.TOO_SHORT, None, None
-        rested = [node for node in nodes if now - node.since >= settings.minimum_dwell_s]
+        since = (max(node.since, self._failed.get(node.name, node.since)) for node in nodes)
+        rested = [n for n, at in zip(nodes, since, strict=True) if now - at >= settings.minimum_dwell_s]
         node = _next(rested, change.pool)
         if node is None:
             return RoleReason.DWELLING, None, None

@@ -8,12 +8,12 @@ from dataclasses import replace
 from slipstream.config import acceptance_prior, threshold_settings
 from slipstream.config.document import Path as Place
 from slipstream.config.document import Report
-from slipstream.config.scenario import PolicySection, ScenarioConfig
+from slipstream.config.scenario import PolicySection, ScenarioConfig, ScenarioRoles
 from slipstream.core.acceptance import DEFAULT_ALPHAS, AcceptancePrior
 from slipstream.core.errors import ConfigProblem
 from slipstream.costmodel.errors import ImpossibleInput
 from slipstream.scenarios.fleet import check_drafts, schedule_of
-from slipstream.sim.scenario import GatewaySettings, NodeGroup, Policy, PolicyKind
+from slipstream.sim.scenario import GatewaySettings, NodeGroup, Policy, PolicyKind, RoleChanges
 
 __all__ = ["gateway_of", "policy_of", "prior_of", "unequipped"]
 
@@ -35,7 +35,14 @@ def policy_of(section: PolicySection, config: ScenarioConfig) -> Policy:
         speculative_categories=frozenset(section.categories),
         schedule=schedule_of(section.schedule),
         profile_error=1.0 if section.profile_error is None else section.profile_error,
+        roles=_roles_of(section.roles),
     )
+
+
+def _roles_of(section: ScenarioRoles | None) -> RoleChanges | None:
+    if section is None:
+        return None
+    return RoleChanges(section.settings(), section.restart_s, section.drain_timeout_s)
 
 
 def _rejects_nothing(_engine: str | None) -> frozenset[str]:

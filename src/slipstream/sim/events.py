@@ -82,5 +82,9 @@ class EventLog:
         """A group of nodes has another size from now on."""
         self._line("capacity", at, f'"group":{json.dumps(group)},"nodes":{nodes}')
 
+    def role(self, at: float, node: str, pool: str, step: str) -> None:
+        """A node of a pool ``leaves`` it for the other role, or ``stays`` after all, or ``joins`` it."""
+        self._line("role", at, f'"node":{json.dumps(node)},"pool":"{pool}","step":"{step}"')
+
     def _line(self, event: str, at: float, fields: str) -> None:
         self._write(b'{"at_s":%.6f,"event":"%b",%b}\n' % (at, event.encode(), fields.encode()))

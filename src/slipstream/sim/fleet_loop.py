@@ -16,8 +16,9 @@ from typing import Final
 
 from slipstream.core.node import NodeReport
 from slipstream.core.request import Pool, RequestShape, TrafficClass
-from slipstream.sim.gateway import ASK, CAPACITY, Due, Exchange, Gateway
+from slipstream.sim.gateway import ASK, CAPACITY, LOOK, Due, Exchange, Gateway
 from slipstream.sim.node import FINISHED, FIRST_TOKEN, Node, Note
+from slipstream.sim.roles import LOOK_S, Roles
 
 __all__ = ["FleetLoop", "Group", "Resize", "Rows"]
 
@@ -162,12 +163,16 @@ class FleetLoop:
         self._notes: list[Note] = []
         self._answers: deque[Answer] = deque()
 
-    def start(self, groups: list[Group], changes: list[tuple[float, Resize]]) -> None:
-        """The fleet as it is before the first request, of which the gateway has heard; and how it will change."""
+    def start(self, groups: list[Group], changes: list[tuple[float, Resize]], roles: Roles | None = None) -> None:
+        """The fleet as it is before the first request, of which the gateway has heard; and how it will change. Where
+        there are ``roles``, nodes change theirs.
+        """
         gateway = self.gateway
+        if roles is not None:
+            heappush(gateway.due, (LOOK_S, LOOK, 0, roles))
         for group in groups:
             for node in group.nodes[: group.size]:
-                self._join(node)
+                self.join(node)
                 gateway.dispatcher.report(node.name, 0.0, 0.0, node.report(0.0))
         for number, (at, change) in enumerate(changes):
             heappush(gateway.due, (at, CAPACITY, number, change))
@@ -303,6 +308,11 @@ class FleetLoop:
         elif kind == CAPACITY:
             assert isinstance(what, Resize)
             self._resize(what.group, what.size)
+        elif kind == LOOK:
+            assert isinstance(what, Roles)
+            gateway = self.gateway
+            what.look(self, gateway.queue.count, gateway.now)
+            heappush(gateway.due, (gateway.now + LOOK_S, LOOK, 0, what))
         else:
             self.gateway.beat()
 
@@ -330,16 +340,31 @@ class FleetLoop:
         for place, node in enumerate(group.nodes):
             if place < size:
                 if node.state is None:
-                    self._join(node)
+                    self.join(node)
                 elif node.leaving:
-                    node.leaving = False
-                    gateway.dispatcher.fleet.drain(node.name, gateway.now, draining=False)
+                    self.stay(node)
             elif node.state is not None and not node.leaving:
-                node.leaving = True
-                gateway.dispatcher.fleet.drain(node.name, gateway.now)
-                gateway.followed(node)
+                self.leave(node)
 
-    def _join(self, node: Node) -> None:
+    def leave(self, node: Node) -> None:
+        """The node takes no more requests, and leaves once it has ended those it has."""
+        gateway = self.gateway
+        node.leaving = True
+        gateway.dispatcher.fleet.drain(node.name, gateway.now)
+        gateway.followed(node)
+
+    def tell(self, node: Node, step: str) -> None:
+        """What a node does about its role."""
+        gateway = self.gateway
+        if gateway.log is not None:
+            gateway.log.role(gateway.now, node.name, node.spec.pool.value, step)
+
+    def stay(self, node: Node) -> None:
+        """A node that was to leave takes requests again."""
+        node.leaving = False
+        self.gateway.dispatcher.fleet.drain(node.name, self.gateway.now, draining=False)
+
+    def join(self, node: Node) -> None:
         """A node comes to the fleet, which knows nothing of it until it has answered a poll."""
         gateway = self.gateway
         gateway.dispatcher.add(node.spec, gateway.now)

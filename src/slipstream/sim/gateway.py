@@ -24,7 +24,7 @@ from slipstream.sim.events import EventLog
 from slipstream.sim.fate import REASONS, Fate
 from slipstream.sim.node import Node
 
-__all__ = ["ASK", "BEAT", "CAPACITY", "Due", "Exchange", "Gateway"]
+__all__ = ["ASK", "BEAT", "CAPACITY", "LOOK", "Due", "Exchange", "Gateway"]
 
 BEAT_S: Final = 0.05
 """As gateway/waiting.py: while anyone waits, so often is looked for room and for those who have waited long enough."""
@@ -33,6 +33,7 @@ BEAT_S: Final = 0.05
 CAPACITY: Final = 0
 ASK: Final = 1
 BEAT: Final = 2
+LOOK: Final = 3
 
 Due = tuple[float, int, int, object]
 """(when, one of the above, a number that tells two of them apart, what it is about)."""

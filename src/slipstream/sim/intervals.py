@@ -71,7 +71,8 @@ def _leafwise(function: Callable[[_Values], float | None], trees: Sequence[_Tree
 def _combined(function: Callable[[_Values], float | None], trees: Sequence[Any]) -> Any:
     first = trees[0]
     if isinstance(first, Mapping):
-        return {key: _combined(function, [tree[key] for tree in trees]) for key in first}
+        shared = [key for key in first if all(key in tree for tree in trees)]
+        return {key: _combined(function, [tree[key] for tree in trees]) for key in shared}
     if is_dataclass(first):
         names = [field.name for field in fields(first)]
         kind: Any = type(first)

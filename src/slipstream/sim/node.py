@@ -37,13 +37,12 @@ class Node:
 
     ``acceptance`` is what its speculator has accepted of each category, by the category's index; empty for a standard
     node. ``ends_at`` is when the running step ends, infinity = none runs. ``batch_sizes[b]`` counts steps with ``b``
-    sequences admitted, up to a size that was reached. ``polled``: its next poll is due. ``state`` is the gateway's view
-    of it, ``None`` while it is not in the fleet. ``joined_at`` and ``present_s`` are since when it is there, and for
-    how long it was before.
+    sequences admitted, up to a size that was reached. ``capacity`` is how many its engine runs at once. ``polled``: its
+    next poll is due. ``state`` is the gateway's view of it, ``None`` while it is not in the fleet. ``joined_at`` and
+    ``present_s`` are since when it is there, and for how long it was before.
     """
 
     __slots__ = (
-        "_capacity",
         "_counters",
         "_counters_due",
         "_k",
@@ -51,6 +50,7 @@ class Node:
         "_speculates",
         "acceptance",
         "batch_sizes",
+        "capacity",
         "ends_at",
         "engine",
         "gpus",
@@ -94,7 +94,7 @@ class Node:
         self.present_s = 0.0
         self.saturated_at = -1.0
         self.saturated_s = 0.0
-        self._capacity = slots
+        self.capacity = slots
         self._speculates = speculation is not None
         self._k: int | None = None
         self._kind: SpeculatorKind | None = None
@@ -186,7 +186,7 @@ class Node:
             engine.running,
             engine.waiting,
             engine.kv_use,
-            self._capacity,
+            self.capacity,
             self._speculates,
             self._k,
             self._kind,

@@ -10,11 +10,22 @@ from slipstream.core.acceptance import AcceptancePrior
 from slipstream.core.goodput import Target
 from slipstream.core.policy import ThresholdSettings
 from slipstream.core.request import Pool, TrafficClass
+from slipstream.core.roles import RoleSettings
 from slipstream.enginemodel.settings import EngineSettings
 from slipstream.enginemodel.step_times import StepRows
 from slipstream.workload.plan import Plan
 
-__all__ = ["Category", "Equipment", "GatewaySettings", "NodeGroup", "Policy", "PolicyKind", "Scenario", "Target"]
+__all__ = [
+    "Category",
+    "Equipment",
+    "GatewaySettings",
+    "NodeGroup",
+    "Policy",
+    "PolicyKind",
+    "RoleChanges",
+    "Scenario",
+    "Target",
+]
 
 
 class PolicyKind(StrEnum):
@@ -41,11 +52,23 @@ class PolicyKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class RoleChanges:
+    """Nodes that can do without their speculator or with it change to the other role as ``settings`` say. An engine
+    serves ``restart_s`` seconds after it was ended; what it has before that, it has ``drain_s`` to end.
+    """
+
+    settings: RoleSettings
+    restart_s: float
+    drain_s: float = 120.0
+
+
+@dataclass(frozen=True, slots=True)
 class Policy:
     """One policy to simulate. ``name`` is unique in a scenario. ``threshold`` is for `THRESHOLD` and `PREDICTIVE`;
     `THRESHOLD` is given its ceiling beside (``None`` = as each node's). ``profile_error`` is for `PREDICTIVE`: what its
     profiles say that steps take, over what they do take. ``speculative_categories`` is for `SPLIT_LISTS`. ``schedule``
-    is for `ALL_SCHEDULED`, as in `Speculation`.
+    is for `ALL_SCHEDULED`, as in `Speculation`. ``roles`` is for `THRESHOLD` and `PREDICTIVE`: when nodes change
+    theirs, ``None`` = never.
     """
 
     name: str
@@ -55,6 +78,7 @@ class Policy:
     speculative_categories: frozenset[str] = frozenset()
     schedule: tuple[tuple[int, int], ...] = ()
     profile_error: float = 1.0
+    roles: RoleChanges | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from slipstream.core.dispatch import Dispatcher
 from slipstream.core.evidence import CategoryEvidence
 from slipstream.core.fleet import Fleet
 from slipstream.core.node import NodeSpec
+from slipstream.core.request import Pool
 from slipstream.core.request_queue import RequestQueue
 from slipstream.enginemodel.acceptance import RequestAcceptance
 from slipstream.enginemodel.engine import Engine
@@ -24,11 +25,13 @@ from slipstream.enginemodel.step_times import StepTimes
 from slipstream.sim.columns import Columns
 from slipstream.sim.events import EventLog
 from slipstream.sim.fleet_loop import FleetLoop, Group, Resize, Rows
+from slipstream.sim.forecasts import forecast_of
 from slipstream.sim.gateway import Exchange, Gateway
 from slipstream.sim.node import Node
 from slipstream.sim.policies import ceiling_of, equipped, pins_of, routing_of
+from slipstream.sim.roles import Roles, Twins, pace_of
 from slipstream.sim.run import NodeRun, Run
-from slipstream.sim.scenario import Category, NodeGroup, Policy, Scenario
+from slipstream.sim.scenario import Category, Equipment, NodeGroup, Policy, Scenario
 from slipstream.workload.plan import CLASSES, Plan
 
 __all__ = ["fleet_loop", "simulate"]
@@ -137,13 +140,57 @@ def fleet_loop(
         settings.report_delay_s,
         progress,
     )
-    loop.start(groups, changes)
+    roles = None
+    if policy.roles is not None:
+        twins = _twins(scenario, groups, seed, plan, categories, nodes)
+        gateway.nodes.update((node.name, node) for node in nodes)
+        roles = Roles(policy.roles, twins, fleet)
+    loop.start(groups, changes, roles)
     return loop
+
+
+def _twins(
+    scenario: Scenario, groups: list[Group], seed: int, plan: Plan, categories: list[Category], nodes: list[Node]
+) -> list[Twins]:
+    """Every node that could have the other role, and itself in that role, which is added to ``nodes``."""
+    context = float(plan.prompt_tokens.mean() + plan.output_tokens.mean() / 2.0) if len(plan) else 0.0
+    shares = np.bincount(plan.category, minlength=len(categories)) / max(1, len(plan))
+    accepted = float(sum(share * sum(one.survival) for share, one in zip(shares, categories, strict=True)))
+    twins = []
+    for group, built in zip(scenario.groups, groups, strict=True):
+        equipment = group.speculative
+        if equipment is None or equipment.settings.speculation is None:
+            continue
+        to_standard = group.pool is Pool.SPECULATIVE
+        other, its_equipment = (Pool.STANDARD, group.standard) if to_standard else (Pool.SPECULATIVE, equipment)
+        names = [f"{node.name}/{other.value}" for node in built.nodes]
+        others = _nodes(group, names, other, its_equipment, group.ceiling, seed, categories, len(nodes))
+        nodes += others
+        tokens_a_step = 1.0 + equipment.settings.speculation.proposing_share * accepted
+        speculative_pace = pace_of(forecast_of(equipment), context, tokens_a_step)
+        standard_pace = pace_of(forecast_of(group.standard), context, 1.0)
+        for one, two in zip(built.nodes, others, strict=True):
+            twins.append(Twins(*((one, two) if to_standard else (two, one)), speculative_pace, standard_pace))
+    return twins
 
 
 def _group(group: NodeGroup, policy: Policy, seed: int, categories: list[Category], first: int) -> Group:
     """A group's nodes, equipped as the policy wants. ``first`` is the index of its first node in the fleet."""
     pool, equipment = equipped(group, policy)
+    names = [f"{group.name}-{number}" for number in range(group.count)]
+    return Group(group.name, _nodes(group, names, pool, equipment, ceiling_of(group, policy), seed, categories, first))
+
+
+def _nodes(
+    group: NodeGroup,
+    names: list[str],
+    pool: Pool,
+    equipment: Equipment,
+    ceiling: int,
+    seed: int,
+    categories: list[Category],
+    first: int,
+) -> list[Node]:
     settings = equipment.settings
     speculation = settings.speculation
     acceptance: list[RequestAcceptance] = []
@@ -152,14 +199,12 @@ def _group(group: NodeGroup, policy: Policy, seed: int, categories: list[Categor
         acceptance = [RequestAcceptance(category.survival, category.spread, longest) for category in categories]
     times = StepTimes(equipment.rows)
     nodes = []
-    for number in range(group.count):
-        name = f"{group.name}-{number}"
-        index = first + number
-        spec = NodeSpec(name, "", pool, "sim", (group.model,), ceiling_of(group, policy))
+    for index, name in enumerate(names, first):
+        spec = NodeSpec(name, "", pool, "sim", (group.model,), ceiling)
         engine = Engine(settings, times, _chance(seed, name))
         phase = index * GOLDEN_RATIO % 1.0
         nodes.append(Node(index, spec, group.gpus, phase, engine, settings.slots, speculation, acceptance))
-    return Group(group.name, nodes)
+    return nodes
 
 
 def _chance(seed: int, name: str) -> Callable[[], float]:
