@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from enum import StrEnum
 from typing import Any, NamedTuple
 
 from typer.main import get_command
@@ -67,7 +68,10 @@ def _parameter(parameter: Any) -> Parameter:
 
 
 def _kind(parameter: Any) -> str:
-    kind = _KINDS[parameter.type_descriptor.annotation.__name__]
+    annotation = parameter.type_descriptor.annotation
+    if issubclass(annotation, StrEnum):
+        return " or ".join(f"`{one}`" for one in annotation)
+    kind = _KINDS[annotation.__name__]
     limits = [f"at {word} {limit}" for word, limit in (("least", parameter.min), ("most", parameter.max)) if limit]
     return ", ".join([kind, *limits])
 
