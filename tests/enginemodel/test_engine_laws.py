@@ -172,3 +172,38 @@ def test_an_engine_that_never_drafts_is_a_standard_one_but_for_what_its_decoding
         ] * 2
     for name in ("steps", "generated_tokens", "prompt_tokens", "preemptions", "drafted"):
         assert getattr(free, name) == getattr(taxed, name) == getattr(standard, name)
+
+
+@given(engines, st.lists(st.tuples(requests, st.integers(0, 6)), min_size=1, max_size=12), st.integers(1, 60))
+@settings(max_examples=60, deadline=None)
+def test_counts_that_are_behind_are_the_same_once_they_are_asked_for(
+    asked: EngineSettings, wanted: list[tuple[tuple[int, int], int]], most: int
+) -> None:
+    """One engine tells after every step, the other at the end; requests come some steps after one another."""
+    seed = most
+    told, asked_late = engine(asked, ROWS, seed), engine(asked, ROWS, seed)
+    finished: list[list[Sequence]] = [[], []]
+    all_of = [[Sequence(n, *request, SURVIVAL) for n, (request, _) in enumerate(wanted)] for _ in range(2)]
+    ends = [0.0, 0.0]
+    due = list(zip(*all_of, [steps for _, steps in wanted], strict=True))
+    while told.steps < most and (due or not isinf(ends[0])):
+        wait = due[0][2] if due else 1
+        while wait and told.stepping:
+            finished[0] += told.end_step(ends[0])
+            ends = [told.begin_step(ends[0]), asked_late.next_step(ends[1], finished[1])]
+            assert ends[0] == ends[1]
+            wait -= 1
+        if due:
+            one, other, _ = due.pop(0)
+            now = 0.0 if isinf(ends[0]) else ends[0]
+            assert told.submit(one, now) is asked_late.submit(other, now)
+            if not told.stepping:
+                ends = [told.begin_step(now), asked_late.begin_step(now)]
+    assert [one.number for one in finished[0]] == [one.number for one in finished[1]]
+    assert [one.number for one in told.sequences()] == [one.number for one in asked_late.sequences()]
+    assert (told.kv_use, told.cached_tokens, told.busy_s) == (asked_late.kv_use, asked_late.cached_tokens, told.busy_s)
+    assert told.accepted_per_position == asked_late.accepted_per_position
+    slots = [name for name in Sequence.__slots__ if not name.startswith("counted_") and name not in ("ahead", "owner")]
+    for one, other in zip(*all_of, strict=True):
+        for name in slots:
+            assert repr(getattr(one, name)) == repr(getattr(other, name)), name

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from itertools import pairwise
 from math import sqrt
 from statistics import fmean, stdev
 
 import pytest
 
 from enginemodel.made_steps import SURVIVAL, MadeSteps, engine, run_out, sequence, step
-from slipstream.enginemodel.engine import RECENT_STEPS, Engine
+from slipstream.enginemodel.batch import RECENT_STEPS
+from slipstream.enginemodel.engine import Engine
 from slipstream.enginemodel.settings import EngineSettings, ImpossibleEngine, Speculation
 
 
@@ -35,6 +38,25 @@ def test_tokens_per_verify_step_are_one_and_the_sum_of_the_survivals() -> None:
     assert run.accepted_per_position == sorted(run.accepted_per_position, reverse=True)
     for position, count in enumerate(run.accepted_per_position):
         assert count / run.verify_steps == pytest.approx(SURVIVAL[position], abs=0.03)
+
+
+def test_what_is_accepted_of_one_draft_says_nothing_of_the_next() -> None:
+    """Several drafts share a uniform number: pairs of outcomes one, and two, steps apart, against independent ones."""
+    run = engine(EngineSettings(speculation=Speculation(k=4)), seed=3)
+    one = sequence(output_tokens=25_000)
+    run.submit(one, 0.0)
+    now, outcomes = 0.0, [0]
+    while one.output_tokens - one.emitted > 5:
+        before = one.accepted
+        now, _ = step(run, now)
+        outcomes.append(one.accepted - before)
+    shares = [1.0, *SURVIVAL, 0.0]
+    chances = [high - low for high, low in pairwise(shares)]
+    for apart in (1, 2):
+        pairs = Counter(zip(outcomes[2:], outcomes[2 + apart :], strict=False))
+        expected = {(a, b): chances[a] * chances[b] * pairs.total() for a in range(5) for b in range(5)}
+        # 24 degrees of freedom: 51.2 is exceeded once in a thousand.
+        assert sum((pairs[pair] - many) ** 2 / many for pair, many in expected.items()) < 51.2
 
 
 def test_counters_add_up_over_sequences() -> None:

@@ -46,14 +46,10 @@ class Counting:
 def test_a_row_is_asked_for_once() -> None:
     rows = Counting()
     times = StepTimes(rows)
-    for cached_tokens in (0, 500, 1000):
-        assert times.decode_s(5, 3, 4, cached_tokens) == pytest.approx(0.01 + 0.005 + 0.0024 + 1e-6 * cached_tokens)
+    for tokens in (0.0, 100.5, 200.0, 1e8):
+        line = times.decode_line(5, 3, 4, tokens)
+        assert line.low <= tokens < line.high
+        assert line.seconds(tokens) == pytest.approx(0.01 + 0.005 + 0.0024 + 5e-6 * tokens)
         assert times.prefill_s(100, 5000.0, 17, drafter=True) == pytest.approx(0.01 + 0.002 + 5e-5)
         assert times.prefill_s(100, 0.0, 17, drafter=False) == pytest.approx(0.01)
     assert rows.asked == [(5, 3, 4), 17, "drafter"]
-
-
-def test_nothing_that_decodes_takes_no_time() -> None:
-    rows = Counting()
-    assert StepTimes(rows).decode_s(0, 0, 4, 0) == 0.0
-    assert rows.asked == []

@@ -1,7 +1,7 @@
 """An engine, step after step: admission, prompts in chunks, drafting, verification, and what if room runs out.
 
-A step is planned by `Engine.begin_step` and takes effect in `Engine.end_step`; between the two only `submit` and
-`abort` may be called, which touch nothing that runs. What is modelled and what is not:
+A step is planned by `Engine.begin_step` and takes effect in `Engine.end_step` (`Engine.next_step` does both); between
+the two only `submit` and `abort` may be called, which touch nothing that runs. What is modelled and what is not:
 docs/explanation/engine-model.md.
 """
 
@@ -12,23 +12,19 @@ from collections.abc import Callable
 from math import inf, isnan
 from typing import Final
 
-from slipstream.enginemodel.account import alphas_kept
+from slipstream.enginemodel.batch import Batch
 from slipstream.enginemodel.blocks import Blocks
 from slipstream.enginemodel.sequence import ABORTED, ELSEWHERE, HELD, RUNNING, WAITING, Sequence
-from slipstream.enginemodel.settings import Account, EngineSettings, Speculation
-from slipstream.enginemodel.step_times import StepTimes
+from slipstream.enginemodel.settings import EngineSettings, Speculation
+from slipstream.enginemodel.step_times import Line, StepTimes
 
-__all__ = ["RECENT_STEPS", "Engine"]
-
-RECENT_STEPS: Final = 16
-"""Verify steps after which a sequence is judged by `Speculation.drop_below`, and then by the next so many."""
+__all__ = ["Engine"]
 
 _NO_SPECULATION: Final = Speculation(k=0, zero_draft_tax=0.0)
 
 
 class Engine:
-    """``times`` is what steps take; ``draw`` gives uniform numbers of 0..1, one a verify step and sequence, and one
-    more a step and sequence where not all propose.
+    """``times`` is what steps take; ``draw`` gives uniform numbers of 0..1.
 
     ``stepping``: a step has begun and not ended. ``cached_tokens``: those of the sequences that answer. Counters, from
     the start on: ``steps`` and the ``busy_s`` seconds that they took; ``prompt_tokens`` processed, those recomputed
@@ -38,21 +34,18 @@ class Engine:
 
     __slots__ = (
         "_aborting",
-        "_accepting",
+        "_batch",
         "_blocked",
         "_blocks",
-        "_decoding",
-        "_draw",
-        "_drop_below",
-        "_everyone",
-        "_falls",
         "_held",
         "_k",
         "_k_at",
+        "_line",
+        "_line_decoding",
+        "_line_drafting",
+        "_line_k",
         "_prefilling",
         "_queue_limit",
-        "_share",
-        "_short",
         "_slots",
         "_speculates",
         "_step_s",
@@ -77,28 +70,25 @@ class Engine:
         speculation = settings.speculation or _NO_SPECULATION
         longest = speculation.longest if speculation.proposing_share > 0.0 else 0
         self._times = times
-        self._draw = draw
         self._slots = settings.slots
         self._step_tokens = settings.step_tokens
         self._queue_limit = -1 if settings.queue_limit is None else settings.queue_limit
         self._speculates = longest > 0
         self._k_at: list[int] = [speculation.k_at(batch) for batch in range(self._slots + 1)] if longest > 0 else []
-        self._share = speculation.proposing_share
-        self._drop_below = 0.0 if speculation.drop_below is None else speculation.drop_below
         self._tax = 1.0 + speculation.zero_draft_tax
-        self._falls = speculation.account is Account.FIRST_ARTICLE
         self._blocks = Blocks(settings.kv_tokens, settings.block_tokens, 1 + longest)
+        self._batch = Batch(speculation, longest, self._blocks, draw)
         self._waiting: deque[Sequence] = deque()
-        self._decoding: list[Sequence] = []
         self._prefilling: list[Sequence] = []
         self._held: list[Sequence] = []
         self._k = 0
-        self._everyone = True
         self._aborting = 0
         self._blocked = False  # who is next waits for blocks
-        self._short = False  # somebody who decodes does
         self._step_s = 0.0
-        self._accepting: list[int] = [0] * (longest + 1)  # verify steps by the number of tokens accepted
+        self._line = Line(0.0, 0.0, 1.0, 0.0, 0.0)  # of the last step, and what it is for
+        self._line_decoding = 0
+        self._line_drafting = 0
+        self._line_k = 0
         self.stepping = False
         self.cached_tokens = 0
         self.steps = 0
@@ -114,7 +104,7 @@ class Engine:
     @property
     def running(self) -> int:
         """Sequences admitted, those whose prompt is still being processed and those held included."""
-        return len(self._decoding) + len(self._prefilling) + len(self._held)
+        return len(self._batch.sequences) + len(self._prefilling) + len(self._held)
 
     @property
     def waiting(self) -> int:
@@ -129,12 +119,13 @@ class Engine:
     @property
     def accepted_per_position(self) -> list[int]:
         """By draft position, in how many verify steps it was accepted."""
-        steps = self._accepting
+        steps = [outcome.steps for outcome in self._batch.outcomes]
         return [sum(steps[position:]) for position in range(1, len(steps))]
 
     def sequences(self) -> list[Sequence]:
-        """Those admitted and not held, oldest first."""
-        return self._decoding + self._prefilling
+        """Those admitted and not held, oldest first, with their counts up to date."""
+        self._batch.update()
+        return self._batch.sequences + self._prefilling
 
     def fits(self, prompt_tokens: int, output_tokens: int) -> bool:
         """Whether the cache, empty, has room for a sequence to its end, with a draft."""
@@ -185,7 +176,8 @@ class Engine:
         if sequence.prefilled < sequence.to_prefill:
             self._prefilling.remove(sequence)
         else:
-            self._decoding.remove(sequence)
+            self._batch.update()
+            self._batch.sequences.remove(sequence)
             self.cached_tokens -= sequence.context
         sequence.place = HELD
         self._held.append(sequence)
@@ -201,7 +193,7 @@ class Engine:
         if sequence.prefilled < sequence.to_prefill:
             self._prefilling.append(sequence)
         else:
-            self._decoding.append(sequence)
+            self._batch.join(sequence)
             self.cached_tokens += sequence.context
         return True
 
@@ -210,18 +202,22 @@ class Engine:
         step runs.
         """
         self._require_no_step()
-        decoding = len(self._decoding)
+        decoding = len(self._batch.sequences)
         tokens = decoding
         drafting = k = 0
-        if self._speculates and decoding > 0:
-            k = self._k_at[decoding + len(self._prefilling)]
-            if k > 0:
-                drafting = self._plan_drafts(k)
-                tokens += drafting * k
-        self._k = k if drafting > 0 else 0
-        seconds = self._times.decode_s(decoding, drafting, self._k, self.cached_tokens)
-        if drafting == 0:
-            seconds *= self._tax
+        seconds = 0.0
+        if decoding > 0:
+            if self._speculates:
+                k = self._k_at[decoding + len(self._prefilling)]
+                if k > 0:
+                    drafting = self._batch.plan(k, self._step_tokens - decoding)
+                    tokens += drafting * k
+                    if drafting == 0:
+                        k = 0
+            seconds = self._decode_s(decoding, drafting, k)
+            if drafting == 0:
+                seconds *= self._tax
+        self._k = k
         if self._prefilling or self._waiting:
             seconds += self._plan_prompts(tokens, now)
         if decoding == 0 and not self._prefilling:
@@ -232,6 +228,19 @@ class Engine:
 
     def end_step(self, now: float) -> list[Sequence]:
         """Apply the step that ends now; returns those that finished with it, oldest first. RuntimeError without one."""
+        finished: list[Sequence] = []
+        self._end(now, finished)
+        self._batch.update()
+        return finished
+
+    def next_step(self, now: float, finished: list[Sequence]) -> float:
+        """Apply the step that ends now and begin the next; returns when that ends, ``inf`` when there is nothing to do.
+        ``finished`` gets those that finished, oldest first. Others' counts are behind until `sequences` is asked for.
+        """
+        self._end(now, finished)
+        return self.begin_step(now)
+
+    def _end(self, now: float, finished: list[Sequence]) -> None:
         if not self.stepping:
             raise RuntimeError("no step is running")
         self.stepping = False
@@ -239,35 +248,48 @@ class Engine:
         self.busy_s += self._step_s
         if self._aborting > 0:
             self._drop_aborted()
-        finished: list[Sequence] = []
-        if self._decoding:
-            self._decode(finished, now)
+        batch = self._batch
+        decoding = len(batch.sequences)
+        if decoding > 0:
+            generated = batch.step(self._k)
+            self.generated_tokens += generated
+            self.cached_tokens += generated
+            if self._k > 0:
+                drafts = batch.drafts
+                self.drafted += drafts * self._k
+                self.accepted += generated - decoding
+                self.verify_steps += drafts
+                self.verified_tokens += drafts * (self._k + 1)
+            if batch.finished:
+                for sequence in batch.finished:
+                    self._finish(sequence, now)
+                    self.cached_tokens -= sequence.context
+                finished.extend(batch.finished)
+                batch.finished.clear()
         if self._prefilling:
             self._prefill(finished, now)
-        if self._short:
-            self._short = False
+        if batch.short:
+            batch.short = False
             self._make_room()
-        return finished
 
     def _require_no_step(self) -> None:
         if self.stepping:
             raise RuntimeError("a step is running already")
 
-    def _plan_drafts(self, k: int) -> int:
-        """Who drafts ``k`` tokens in this step, the oldest first as far as the step's tokens go; returns how many."""
-        decoding = self._decoding
-        budget = (self._step_tokens - len(decoding)) // k
-        self._everyone = self._share >= 1.0 and self._drop_below == 0.0 and budget >= len(decoding)
-        if self._everyone:
-            return len(decoding)
-        draw, share = self._draw, self._share
-        drafting = 0
-        for sequence in decoding:
-            proposes = not sequence.dropped and (share >= 1.0 or draw() < share)
-            sequence.drafting = proposes and drafting < budget
-            if sequence.drafting:
-                drafting += 1
-        return drafting
+    def _decode_s(self, decoding: int, drafting: int, k: int) -> float:
+        """What decoding takes. From one step to the next that is mostly on the same line."""
+        tokens = self.cached_tokens / decoding
+        line = self._line
+        if (
+            tokens >= line.high
+            or tokens < line.low
+            or decoding != self._line_decoding
+            or drafting != self._line_drafting
+            or k != self._line_k
+        ):
+            line = self._line = self._times.decode_line(decoding, drafting, k, tokens)
+            self._line_decoding, self._line_drafting, self._line_k = decoding, drafting, k
+        return line.seconds(tokens)
 
     def _plan_prompts(self, tokens_beside: int, now: float) -> float:
         """Chunks of prompts for the tokens that decodes leave, and admission; returns the seconds that they add."""
@@ -300,74 +322,6 @@ class Engine:
         self._blocked = not self._blocks.take(sequence, sequence.to_prefill)
         return not self._blocked
 
-    def _decode(self, finished: list[Sequence], now: float) -> None:
-        """A token for every sequence that decodes, and what is accepted of its draft."""
-        decoding, draw, accepting, k = self._decoding, self._draw, self._accepting, self._k
-        everyone, drops = self._everyone, self._drop_below > 0.0
-        falls = k > 0 and self._falls
-        kept = alphas_kept(decoding, self.kv_use) if falls else []
-        generated = drafting = all_accepted = index = 0
-        for sequence in decoding:
-            left = sequence.output_tokens - sequence.emitted
-            count = 1
-            if k > 0 and (everyone or sequence.drafting):
-                u = draw()
-                survival = sequence.survival
-                most = len(survival)
-                if most > k:
-                    most = k
-                if most >= left:
-                    most = left - 1
-                accepted = 0
-                if falls:
-                    alpha = kept[index]
-                    scale = alpha
-                    while accepted < most and survival[accepted] * scale > u:
-                        accepted += 1
-                        scale *= alpha
-                else:
-                    while accepted < most and survival[accepted] > u:
-                        accepted += 1
-                sequence.drafted += k
-                sequence.accepted += accepted
-                sequence.verify_steps += 1
-                accepting[accepted] = accepting[accepted] + 1
-                drafting += 1
-                all_accepted += accepted
-                count += accepted
-                if drops:
-                    self._judge(sequence, accepted)
-            index += 1
-            sequence.steps += 1
-            sequence.emitted += count
-            generated += count
-            if count == left:
-                finished.append(sequence)
-                continue
-            room = sequence.room - count
-            sequence.room = room
-            if room < 0 and not self._blocks.grow(sequence):
-                self._short = True
-        self.generated_tokens += generated
-        self.cached_tokens += generated
-        self.drafted += drafting * k
-        self.accepted += all_accepted
-        self.verify_steps += drafting
-        self.verified_tokens += drafting * (k + 1)
-        if finished:
-            for sequence in finished:
-                self._finish(sequence, now)
-                self.cached_tokens -= sequence.context
-            self._decoding = [sequence for sequence in decoding if sequence.place == RUNNING]
-
-    def _judge(self, sequence: Sequence, accepted: int) -> None:
-        """Drop a sequence whose mean acceptance length over its last steps is too low."""
-        sequence.recent_accepted += accepted
-        sequence.recent_steps += 1
-        if sequence.recent_steps == RECENT_STEPS:
-            sequence.dropped = 1.0 + sequence.recent_accepted / RECENT_STEPS < self._drop_below
-            sequence.recent_steps = sequence.recent_accepted = 0
-
     def _prefill(self, finished: list[Sequence], now: float) -> None:
         """Apply the chunks; a prompt that is complete gives a token at once. Those come first: chunks go by age."""
         complete = 0
@@ -386,16 +340,17 @@ class Engine:
                 self._finish(sequence, now)
                 finished.append(sequence)
             else:
-                self._decoding.append(sequence)
+                self._batch.join(sequence)
                 self.cached_tokens += sequence.context
         if complete > 0:
             del self._prefilling[:complete]
 
     def _make_room(self) -> None:
         """Blocks for all that decode, the oldest first, from the latest: they compute theirs anew later."""
-        index = 0
-        while index < len(self._decoding):
-            sequence = self._decoding[index]
+        batch, index = self._batch, 0
+        batch.update()
+        while index < len(batch.sequences):
+            sequence = batch.sequences[index]
             while sequence.room < 0 and sequence.place == RUNNING and not self._blocks.grow(sequence):
                 self._preempt()
             index += 1
@@ -405,7 +360,7 @@ class Engine:
         if self._prefilling:
             sequence = self._prefilling.pop()
         else:
-            sequence = self._decoding.pop()
+            sequence = self._batch.sequences.pop()
             self.cached_tokens -= sequence.context
         self._release(sequence)
         sequence.prefilled = 0
@@ -425,11 +380,11 @@ class Engine:
     def _drop_aborted(self) -> None:
         """Take out those aborted."""
         self._aborting = 0
-        for sequence in self._decoding:
-            if sequence.place == ABORTED:
-                self.cached_tokens -= sequence.context
         for sequence in self.sequences():
             if sequence.place == ABORTED:
+                if sequence.prefilled == sequence.to_prefill:
+                    self.cached_tokens -= sequence.context
                 self._release(sequence)
-        self._decoding = [sequence for sequence in self._decoding if sequence.place == RUNNING]
+        batch = self._batch
+        batch.sequences = [sequence for sequence in batch.sequences if sequence.place == RUNNING]
         self._prefilling = [sequence for sequence in self._prefilling if sequence.place == RUNNING]

@@ -32,8 +32,13 @@ class Sequence:
     __slots__ = (
         "accepted",
         "admitted_at",
+        "ahead",
         "blocks",
         "chunk",
+        "counted_ahead",
+        "counted_drafted",
+        "counted_steps",
+        "counted_verify_steps",
         "drafted",
         "drafting",
         "dropped",
@@ -93,6 +98,12 @@ class Sequence:
         self.recent_accepted = 0
         self.blocks = 0
         self.room = 0
+        # The batch's own: tokens it may get before it is due, and what was counted when the counts above were right.
+        self.ahead = 0
+        self.counted_ahead = 0
+        self.counted_steps = 0
+        self.counted_verify_steps = 0
+        self.counted_drafted = 0
 
     @property
     def context(self) -> int:

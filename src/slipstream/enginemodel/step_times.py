@@ -6,9 +6,10 @@ straight line, which is exact wherever keys and values are read at one rate.
 
 from __future__ import annotations
 
+from math import inf
 from typing import Final, Protocol
 
-__all__ = ["KNOTS", "StepRows", "StepTimes"]
+__all__ = ["KNOTS", "Line", "StepRows", "StepTimes"]
 
 KNOTS: Final = (0, *(1 << power for power in range(22)))
 """The token counts that a row has times for."""
@@ -35,6 +36,24 @@ class StepRows(Protocol):
         """What the drafter's pass over prompt tokens adds, by their number; zeros without one."""
 
 
+class Line:
+    """A row from one entry to the next: seconds by the mean of cached tokens, ``low`` to ``high`` (not included)."""
+
+    __slots__ = ("_rise", "_span", "_start", "high", "low")
+
+    def __init__(self, low: float, high: float, span: float, start: float, end: float) -> None:
+        """``start`` at ``low``, ``end`` at ``span`` tokens more."""
+        self.low = low
+        self.high = high
+        self._span = span
+        self._start = start
+        self._rise = end - start
+
+    def seconds(self, tokens: float) -> float:
+        """On the line."""
+        return self._start + self._rise * ((tokens - self.low) / self._span)
+
+
 class StepTimes:
     """The rows of one engine, each asked for once."""
 
@@ -42,20 +61,20 @@ class StepTimes:
 
     def __init__(self, rows: StepRows) -> None:
         self._rows = rows
-        self._decode: dict[int, tuple[float, ...]] = {}
+        self._decode: dict[int, list[Line]] = {}
         self._prefill: dict[int, tuple[float, ...]] = {}
         self._drafter: tuple[float, ...] | None = None
         self._pair_s: float = rows.pair_s
 
-    def decode_s(self, decoding: int, drafting: int, k: int, cached_tokens: int) -> float:
-        """A step of ``decoding`` sequences with ``cached_tokens`` in all, ``drafting`` of which draft ``k``."""
-        if decoding == 0:
-            return 0.0
+    def decode_line(self, decoding: int, drafting: int, k: int, tokens: float) -> Line:
+        """Steps of ``decoding`` sequences, at least 1, with ``tokens`` cached each on average, ``drafting`` of which
+        draft ``k``: where on its row that is.
+        """
         key = (decoding << 32) | (drafting << 8) | k
-        row = self._decode.get(key)
-        if row is None:
-            row = self._decode[key] = self._rows.decode_row(decoding, drafting, k)
-        return at(row, cached_tokens / decoding)
+        lines = self._decode.get(key)
+        if lines is None:
+            lines = self._decode[key] = _lines(self._rows.decode_row(decoding, drafting, k))
+        return lines[min(int(tokens).bit_length(), len(lines) - 1)]
 
     def prefill_s(self, prompt_tokens: int, pairs: float, tokens_beside: int, drafter: bool) -> float:  # noqa: FBT001 - positional is cheaper
         """What ``prompt_tokens``, of one prompt or several, add to a step: ``pairs`` are a prompt token and a token
@@ -70,6 +89,16 @@ class StepTimes:
                 self._drafter = self._rows.drafter_prefill_row()
             seconds += at(self._drafter, prompt_tokens)
         return seconds
+
+
+def _lines(row: tuple[float, ...]) -> list[Line]:
+    """Those between its entries; the last goes on beyond."""
+    last = len(row) - 2
+    lines: list[Line] = []
+    for left in range(last + 1):
+        low, high = float(KNOTS[left]), float(KNOTS[left + 1])
+        lines.append(Line(low, inf if left == last else high, high - low, row[left], row[left + 1]))
+    return lines
 
 
 def at(row: tuple[float, ...], tokens: float) -> float:

@@ -216,6 +216,8 @@ class FleetLoop:
         """The run is over: what is not finished is taken off the books."""
         gateway = self.gateway
         self.ended_at = gateway.now = now
+        for node in self.nodes:
+            node.engine.sequences()  # whose counts are told of those that are broken off
         for exchange in gateway.alive.values():
             exchange.break_off()
         gateway.alive.clear()

@@ -36,20 +36,22 @@ class Node:
     """One node. ``index`` is its place in the fleet's columns, ``phase`` (0..1) when in an interval it is polled.
 
     ``acceptance`` is what its speculator has accepted of each category, by the category's index; empty for a standard
-    node. ``ends_at`` is when the running step ends, infinity = none runs. ``batch_sizes[b]`` counts steps with ``b``
-    sequences admitted, up to a size that was reached. ``capacity`` is how many its engine runs at once. ``polled``: its
-    next poll is due. ``state`` is the gateway's view of it, ``None`` while it is not in the fleet. ``joined_at`` and
-    ``present_s`` are since when it is there, and for how long it was before.
+    node. ``ends_at`` is when the running step ends, infinity = none runs. ``capacity`` is how many its engine runs at
+    once. ``polled``: its next poll is due. ``state`` is the gateway's view of it, ``None`` while it is not in the
+    fleet. ``joined_at`` and ``present_s`` are since when it is there, and for how long it was before.
     """
 
     __slots__ = (
+        "_alike",
+        "_batch_sizes",
         "_counters",
         "_counters_due",
+        "_finished",
         "_k",
         "_kind",
+        "_running",
         "_speculates",
         "acceptance",
-        "batch_sizes",
         "capacity",
         "ends_at",
         "engine",
@@ -86,7 +88,6 @@ class Node:
         self.engine = engine
         self.acceptance = acceptance
         self.ends_at: float = inf
-        self.batch_sizes: list[int] = []
         self.state: NodeState | None = None
         self.leaving = False
         self.polled = False
@@ -95,6 +96,10 @@ class Node:
         self.saturated_at = -1.0
         self.saturated_s = 0.0
         self.capacity = slots
+        self._batch_sizes: list[int] = []
+        self._running = 0  # with so many admitted were the last steps, so many of them are not counted yet
+        self._alike = 0
+        self._finished: list[Sequence] = []
         self._speculates = speculation is not None
         self._k: int | None = None
         self._kind: SpeculatorKind | None = None
@@ -114,19 +119,16 @@ class Node:
 
     def run(self, until: float, notes: list[Note]) -> None:
         """Run the steps that end until then, that moment included; ``notes`` gets what ended with them."""
-        engine, index, sizes = self.engine, self.index, self.batch_sizes
+        engine, finished = self.engine, self._finished
         now = self.ends_at
         while now <= until:
-            finished = engine.end_step(now)
+            ends_at = engine.next_step(now, finished)
             if finished:
                 for place, sequence in enumerate(finished):
-                    notes.append((now, index, place, FINISHED, sequence))
-            ends_at = engine.begin_step(now)
+                    notes.append((now, self.index, place, FINISHED, sequence))
+                finished.clear()
             if ends_at < inf:
-                running = engine.running
-                if running >= len(sizes):
-                    self._widen(running)
-                sizes[running] = sizes[running] + 1  # cheaper than +=, which is a generic addition
+                self._count(engine.running)
             now = ends_at
         self.ends_at = now
 
@@ -151,17 +153,27 @@ class Node:
                 place += 1
             self._begin(now)
 
+    def batch_sizes(self) -> list[int]:
+        """By size, how many steps had so many sequences admitted; up to a size that was reached."""
+        sizes = self._batch_sizes
+        if self._running >= len(sizes):
+            # Room for more in one go; not for every size, since slots may be a million.
+            sizes.extend([0] * (2 * self._running + 1 - len(sizes)))
+        sizes[self._running] += self._alike
+        self._alike = 0
+        return sizes
+
     def _begin(self, now: float) -> None:
         self.ends_at = self.engine.begin_step(now)
         if self.ends_at < inf:
-            running = self.engine.running
-            if running >= len(self.batch_sizes):
-                self._widen(running)
-            self.batch_sizes[running] += 1
+            self._count(self.engine.running)
 
-    def _widen(self, running: int) -> None:
-        """Room to count batches of that size, and more in one go; not of every size, since slots may be a million."""
-        self.batch_sizes.extend([0] * (2 * running + 1 - len(self.batch_sizes)))
+    def _count(self, running: int) -> None:
+        """A step has begun. Most are as large as the one before."""
+        if running != self._running:
+            self.batch_sizes()
+            self._running = running
+        self._alike += 1
 
     def next_poll(self, after: float, interval_s: float) -> float:
         """The first moment later than ``after`` at which it is polled: multiples of the interval, its phase past them,

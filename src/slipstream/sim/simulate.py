@@ -233,7 +233,7 @@ def _column(values: array[Any], dtype: Any) -> NDArray[Any]:
 
 
 def _told(node: Node) -> NodeRun:
-    engine, sizes = node.engine, np.array(node.batch_sizes)
+    engine, sizes = node.engine, np.array(node.batch_sizes())
     steps = int(sizes.sum())
     batches = np.arange(len(sizes))
     running = batches[sizes > 0]
