@@ -38,7 +38,9 @@ class Dialect:
     ``stream_headers`` in streams; each line with its end.
 
     ``stream``: a generation and the tokens it had before its last step → the events of that step, with the closing ones
-    when it is finished. ``body``: a finished generation → the unstreamed answer. ``error``: status and body.
+    when it is finished. ``text_event``: a generation and a text → the only event of a step between the first and the
+    last, or of each of its tokens with ``event_a_token``; ``None`` if it tells more than the text, which is then in one
+    place of it. ``body``: a finished generation → the unstreamed answer. ``error``: status and body.
     ``identify``: 128 random bits and whether it is a chat → the id of an answer. ``error_closes``: the connection is
     closed after an error. ``dated``: answers tell the time. ``checks_model``: other names of models than its own are
     unknown. ``counters_at_request_end``: tokens are counted when a request ends, not while it runs.
@@ -54,6 +56,8 @@ class Dialect:
     json_type: str
     pages: Mapping[str, PageMaker]
     stream: Callable[[Generation, int, NodeSettings], Iterator[Json]]
+    text_event: Callable[[Generation, str], Json | None]
+    event_a_token: bool
     body: Callable[[Generation, NodeSettings], Json]
     error: Callable[[Problem, NodeSettings], tuple[int, Json]]
     identify: Callable[[int, bool], str]

@@ -11,6 +11,7 @@ from slipstream.emulate.connection import Connection
 from slipstream.emulate.dialect import Dialect
 from slipstream.emulate.engine import Engine
 from slipstream.emulate.faults import Die, Stall
+from slipstream.emulate.frame import event_chunk, frame_of
 from slipstream.emulate.generation import Generation
 from slipstream.emulate.reply import Replies
 
@@ -32,6 +33,7 @@ class Exchange:
         "_encode",
         "_ended",
         "_engine",
+        "_frame",
         "_held",
         "_keep_alive",
         "_loop",
@@ -65,7 +67,8 @@ class Exchange:
         self._replies = replies
         self._ended = ended
         self._keep_alive = keep_alive
-        self._encode = msgspec.json.Encoder().encode
+        self._encode = msgspec.json.encode
+        self._frame = frame_of(dialect, generation) if generation.request.stream else None
         self._stall = stall
         self._die = die
         self._started = False
@@ -76,7 +79,10 @@ class Exchange:
 
     def stepped(self, generation: Generation, before: int) -> None:
         """A step is done: send what it brought."""
-        finished = generation.finished
+        frame, finished = self._frame, generation.finished
+        if frame is not None and before > 0 and not finished and self._room is None:
+            self._connection.write(frame.chunks(before, generation.emitted))
+            return
         if not generation.request.stream:
             if finished:
                 body = self._encode(self._dialect.body(generation, self._engine.settings))
@@ -86,10 +92,8 @@ class Exchange:
             elif self._room == 0:
                 self._fail([])
             return
-        pieces = []
-        for event in self._dialect.stream(generation, before, self._engine.settings):
-            encoded = self._encode(event)
-            pieces.append(b"%x\r\ndata: %b\n\n\r\n" % (len(encoded) + 8, encoded))
+        events = self._dialect.stream(generation, before, self._engine.settings)
+        pieces = [event_chunk(self._encode(event)) for event in events]
         if finished:
             pieces.append(DONE)
         if not self._started:

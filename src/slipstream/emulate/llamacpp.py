@@ -119,6 +119,12 @@ def _stream(generation: Generation, before: int, _settings: NodeSettings) -> Ite
         }
 
 
+def _text_event(generation: Generation, text: str) -> Json | None:
+    if generation.request.timings_per_token:
+        return None
+    return _event(generation, 0, {"content": text})
+
+
 def _event(generation: Generation, index: int, delta: Json, reason: str | None = None) -> Json:
     if generation.request.chat:
         return _frame(generation, [{"finish_reason": reason, "index": index, "delta": delta}], streamed=True)
@@ -249,6 +255,8 @@ LLAMACPP = Dialect(
         "/v1/health": lambda _engine, _load, _started: json_page({"status": "ok"}),
     },
     stream=_stream,
+    text_event=_text_event,
+    event_a_token=True,
     body=_body,
     error=_error,
     identify=_identify,

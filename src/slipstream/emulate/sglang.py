@@ -98,6 +98,12 @@ def _stream(generation: Generation, before: int, _settings: NodeSettings) -> Ite
         yield _chunk(generation, []) | {"usage": _full_usage(generation)}
 
 
+def _text_event(generation: Generation, text: str) -> Json | None:
+    if generation.request.continuous_usage:
+        return None
+    return _chunk(generation, [_choice(generation, 0, {"content": text}, None)])
+
+
 def _chunk(generation: Generation, choices: list[Json]) -> Json:
     return {
         "id": generation.id,
@@ -252,6 +258,8 @@ SGLANG = Dialect(
         "/health_generate": _empty,
     },
     stream=_stream,
+    text_event=_text_event,
+    event_a_token=False,
     body=_body,
     error=_error,
     identify=lambda bits, _chat: f"{bits:032x}",

@@ -136,6 +136,13 @@ def _stream(generation: Generation, before: int, settings: NodeSettings) -> Iter
         yield last if statistics is None else last | {"metrics": {"speculative_decoding": statistics}}
 
 
+def _text_event(generation: Generation, text: str) -> Json | None:
+    request = generation.request
+    if request.include_usage and request.continuous_usage:
+        return None
+    return _chunk(generation, [_choice(generation, 0, text)])
+
+
 def _chunk(generation: Generation, choices: list[Json]) -> Json:
     return {
         "id": generation.id,
@@ -262,6 +269,8 @@ VLLM = Dialect(
         "/health": lambda _engine, _load, _started: Page("text/plain; charset=utf-8", b""),
     },
     stream=_stream,
+    text_event=_text_event,
+    event_a_token=False,
     body=_body,
     error=_error,
     identify=lambda bits, chat: f"{'chatcmpl' if chat else 'cmpl'}-{bits & (1 << 64) - 1:016x}",

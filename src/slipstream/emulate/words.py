@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-__all__ = ["text_of"]
+from typing import Final
+
+import msgspec
+
+__all__ = ["json_of", "text_of"]
 
 TOKENS = (
     "The", " wheel", " turns", ",", " the", " crème", " brûlée", " waits", ",", " and", " α", " meets", " τ", " →",
@@ -14,3 +18,13 @@ TOKENS = (
 def text_of(first: int, last: int) -> str:
     """The text of the tokens ``first`` up to but not ``last``."""
     return "".join([TOKENS[index % len(TOKENS)] for index in range(first, last)])
+
+
+IN_JSON: Final = tuple(msgspec.json.encode(token)[1:-1] for token in TOKENS)
+
+
+def json_of(first: int, last: int) -> bytes:
+    """The same as it stands in JSON, without the quotes around it."""
+    if last == first + 1:
+        return IN_JSON[first % len(IN_JSON)]
+    return b"".join([IN_JSON[index % len(IN_JSON)] for index in range(first, last)])

@@ -1,0 +1,54 @@
+"""What stands around the text in the events of a stream: most of them differ in nothing else."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from slipstream.emulate.dialect import Dialect
+from slipstream.emulate.generation import Generation
+from slipstream.emulate.words import json_of
+
+__all__ = ["Frame", "event_chunk", "frame_of"]
+
+MARK: Final = "\ufdd0here stands the text\ufdd0"
+
+
+class Frame:
+    """``ahead`` and ``behind`` the text of an event, its ``data:`` and its end included. ``event_a_token``: else there
+    is one for all of a step's tokens.
+    """
+
+    __slots__ = ("_ahead", "_around", "_behind", "_event_a_token")
+
+    def __init__(self, ahead: bytes, behind: bytes, *, event_a_token: bool) -> None:
+        self._ahead = b"\r\n" + ahead
+        self._behind = behind + b"\r\n"
+        self._around = len(ahead) + len(behind)
+        self._event_a_token = event_a_token
+
+    def chunks(self, first: int, last: int) -> bytes:
+        """The events, as chunks of HTTP, that bring the tokens ``first`` up to but not ``last``."""
+        if self._event_a_token and last > first + 1:
+            return b"".join([self.chunks(token, token + 1) for token in range(first, last)])
+        text = json_of(first, last)
+        return b"%x%b%b%b" % (self._around + len(text), self._ahead, text, self._behind)
+
+
+def event_chunk(event: bytes) -> bytes:
+    """An event, given as JSON, as a chunk of HTTP."""
+    return b"%x\r\ndata: %b\n\n\r\n" % (len(event) + 8, event)
+
+
+def frame_of(dialect: Dialect, generation: Generation) -> Frame | None:
+    """Of all but the first and the last step; ``None`` where those tell more than a text of one choice."""
+    if generation.request.choices > 1:
+        return None
+    event = dialect.text_event(generation, MARK)
+    if event is None:
+        return None
+    parts = msgspec.json.encode(event).split(MARK.encode())
+    if len(parts) != 2:  # what the client says of itself has the mark in it
+        return None
+    return Frame(b"data: " + parts[0], parts[1] + b"\n\n", event_a_token=dialect.event_a_token)
