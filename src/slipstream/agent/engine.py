@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -170,7 +172,9 @@ class EngineHook:
         try:
             said, _ = await process.communicate()
         except BaseException:
-            process.kill()
+            with suppress(ProcessLookupError):  # it has just ended
+                os.killpg(process.pid, signal.SIGKILL)
+            await process.communicate()
             raise
         if process.returncode != 0:
             words = " ".join(said.decode(errors="replace").split())[-SAID:]

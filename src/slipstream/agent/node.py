@@ -23,8 +23,6 @@ from slipstream.engines.agent import AgentState, AgentSwitch, Transition
 
 __all__ = ["AgentSettings", "NodeAgent", "Warmer"]
 
-SETTLE_S = 0.25
-"""How long a gateway may take to hear that a node drains, and a request that it had sent before to reach the engine."""
 SWITCHES_REMEMBERED = 10
 
 log = structlog.get_logger(__name__)
@@ -39,7 +37,8 @@ class Warmer(Protocol):
 @dataclass(frozen=True, slots=True)
 class AgentSettings:
     """``role`` is what the engine is started in. ``ceiling`` counts sequences, ``None`` = none was given. Running
-    requests have ``drain_timeout_s`` to end, an engine ``start_timeout_s`` to serve and be warm.
+    requests have ``drain_timeout_s`` to end, an engine ``start_timeout_s`` to serve and be warm. ``settle_s`` is how
+    long a gateway may take to hear that a node drains, and a request that it had sent before to reach the engine.
     """
 
     name: str
@@ -47,6 +46,7 @@ class AgentSettings:
     ceiling: int | None = None
     drain_timeout_s: float = 120.0
     start_timeout_s: float = 600.0
+    settle_s: float = 0.25
     backoff: Backoff = field(default_factory=Backoff)
 
 
@@ -311,9 +311,8 @@ class NodeAgent:
         await self._warmer.run(models[0], max(1.0, deadline - self._clock()))
         speculating = self._view.report.speculating
         if speculating is not None and speculating is not (role is Pool.SPECULATIVE):
-            raise ProbeFailed(
-                f"it was to be {role}, and says that a speculator is {'' if speculating else 'not '}active"
-            )
+            active = "is" if speculating else "is not"
+            raise ProbeFailed(f"the engine was to be {role}, and says that a speculator {active} active")
 
     async def _put_down(self) -> None:
         """End the engine, if it is the agent's."""
@@ -340,7 +339,7 @@ class NodeAgent:
 
     def _is_drained(self) -> Callable[[], bool]:
         """Whether a reading long enough after now, when new work is stopped, showed no request; or nothing runs."""
-        quiet_from = self._clock() + SETTLE_S
+        quiet_from = self._clock() + self._settings.settle_s
 
         def is_drained() -> bool:
             reading = self._view.reading

@@ -1,0 +1,136 @@
+"""An engine never outlives whoever started it, and nothing that it started does."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from gateway_rig import eventually
+from process_life import is_alive, wait_until_gone
+from slipstream.agent.engine import EngineHook, OwnEngine, Variants
+from slipstream.agent.errors import EngineStartFailed, HookFailed
+from slipstream.agent.process import EngineProcess
+from slipstream.core.request import Pool
+
+LEAVES_A_CHILD = "(setsid sleep 1000 & echo $! > child); echo serving; exec sleep 1000"
+
+
+async def started(command: Sequence[str], told: list[bytes] | None = None, *, grace_s: float = 10.0) -> EngineProcess:
+    told = [] if told is None else told
+    return await EngineProcess.start(command, {"OF_ENGINE": "yes"}, grace_s=grace_s, on_output=told.append)
+
+
+async def child_of(folder: Path) -> int:
+    file = folder / "child"
+    await eventually(lambda: file.exists() and file.read_text().strip().isdigit())
+    return int(file.read_text())
+
+
+def parent_of(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+async def test_it_ends_with_all_that_it_started_and_what_it_writes_is_passed_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    told: list[bytes] = []
+    engine = await started(["sh", "-c", LEAVES_A_CHILD], told)
+    child = await child_of(tmp_path)
+    await eventually(lambda: b"serving\n" in b"".join(told))
+    assert os.getpgid(engine.pid) == engine.pid
+    assert is_alive(child)
+    await engine.stop()
+    assert not is_alive(engine.pid)
+    assert not is_alive(child)
+    await engine.stop()
+
+
+async def test_what_does_not_heed_term_is_killed_after_the_grace(tmp_path: Path) -> None:
+    told: list[bytes] = []
+    engine = await started(["sh", "-c", "trap '' TERM; echo deaf; while :; do sleep 1000; done"], told, grace_s=0.05)
+    await eventually(lambda: b"".join(told) == b"deaf\n")
+    await engine.stop()
+    assert not is_alive(engine.pid)
+
+
+async def test_how_it_ended_is_told_with_the_end_of_its_output() -> None:
+    engine = await started(["sh", "-c", "echo $OF_ENGINE >&2; echo out of memory; exit 3"])
+    assert await engine.ended() == "ended with status 3; yes; out of memory"
+    engine = await started(["sh", "-c", "kill -SEGV $$"])
+    assert await engine.ended() == "was ended by SIGSEGV"
+
+
+async def test_its_input_neither_ends_nor_says_anything() -> None:
+    engine = await started([sys.executable, "-S", "-c", "import sys; sys.stdin.read()"])
+    ending = asyncio.create_task(engine.ended())
+    assert await asyncio.wait([ending], timeout=0.1) == (set(), {ending})
+    await engine.stop()
+    assert await ending == "was ended by SIGTERM"
+
+
+async def test_it_is_gone_when_its_keeper_is_killed(tmp_path: Path) -> None:
+    engine = await started(["sleep", "1000"])
+    os.kill(parent_of(engine.pid), signal.SIGKILL)
+    await engine.ended()
+    assert wait_until_gone(engine.pid)
+
+
+@pytest.mark.parametrize("command", [["/nowhere/serve"], ["no\0name"]])
+async def test_a_command_that_can_not_be_run_is_an_error_with_the_reason(command: list[str]) -> None:
+    with pytest.raises(EngineStartFailed, match=r"can not be run: (No such file or directory|embedded null byte)$"):
+        await started(command)
+
+
+async def test_each_role_has_its_command() -> None:
+    told: list[bytes] = []
+    engine = OwnEngine(
+        Variants(("echo", "with"), ("echo", "without"), {"HOME": "/"}), grace_s=1.0, on_output=told.append
+    )
+    assert engine.switchable
+    assert engine.pid is None
+    for role in (Pool.SPECULATIVE, Pool.STANDARD):
+        await engine.start(role, 1.0)
+        await engine.ended()
+        await engine.stop()
+    await engine.stop()
+    assert told == [b"with\n", b"without\n"]
+    one = OwnEngine(Variants(("echo",), None), grace_s=1.0, on_output=told.append)
+    assert not one.switchable
+    assert (one.words(Pool.SPECULATIVE), one.words(Pool.STANDARD)) == (("echo",), ())
+    with pytest.raises(EngineStartFailed, match="there is no command for the role standard"):
+        await one.start(Pool.STANDARD, 1.0)
+
+
+async def test_a_hook_command_is_told_on_or_off(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    hook = EngineHook(("sh", "-c", f"echo $0 >> {log}"))
+    assert hook.switchable
+    await hook.start(Pool.SPECULATIVE, 5.0)
+    await hook.start(Pool.STANDARD, 5.0)
+    await hook.stop()
+    assert log.read_text() == "on\noff\n"
+    assert not EngineHook().switchable
+    await EngineHook().start(Pool.STANDARD, 5.0)  # nothing, as there is nothing to be done
+
+
+@pytest.mark.parametrize(
+    ("command", "timeout_s", "sentence"),
+    [
+        (("sh", "-c", "echo no GPU; exit 4"), 5.0, "sh -c echo no GPU; exit 4 on ended with status 4: no GPU"),
+        (("false",), 5.0, "false on ended with status 1: it said nothing"),
+        (("/nowhere/switch",), 5.0, "/nowhere/switch can not be run"),
+        (("sh", "-c", "exec sleep 1000"), 0.05, r"the hook did not end within 0\.05 s"),
+    ],
+)
+async def test_a_hook_command_that_fails_is_an_error_with_its_words(
+    command: tuple[str, ...], timeout_s: float, sentence: str
+) -> None:
+    with pytest.raises(HookFailed, match=sentence):
+        await EngineHook(command).start(Pool.SPECULATIVE, timeout_s)
