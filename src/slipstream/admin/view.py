@@ -9,16 +9,31 @@ from typing import Any
 from slipstream.admin.overrides import override_view
 from slipstream.core.acceptance import OccupancyFigures
 from slipstream.core.advice import Advice
+from slipstream.core.calibration_watch import CalibrationSummary
 from slipstream.core.dispatch import Placement, Refusal
 from slipstream.core.occupancy_group import OccupancyGroup
 from slipstream.core.overrides import Override
 from slipstream.core.policy import AcceptanceFigure, Candidate, Decision
+from slipstream.core.recheck import Learned
 from slipstream.core.summary import CategorySummary, NodeSummary
 from slipstream.telemetry.reloads import Reloads
 
-__all__ = ["advice_view", "attempt_view", "config_view", "decision_view", "fleet_view", "occupancy_view"]
+__all__ = [
+    "advice_view",
+    "attempt_view",
+    "calibrations_view",
+    "config_view",
+    "decision_view",
+    "fleet_view",
+    "occupancy_view",
+]
 
 Json = dict[str, Any]
+
+
+def calibrations_view(calibrations: Iterable[CalibrationSummary]) -> list[Json]:
+    """The profiles in use."""
+    return [one._asdict() for one in calibrations]
 
 
 def fleet_view(nodes: Iterable[NodeSummary], categories: Iterable[CategorySummary], *, blind: bool) -> Json:
@@ -71,6 +86,24 @@ def _node(node: NodeSummary) -> Json:
         "speculator": node.speculator,
         "report_age_s": node.report_age_s,
         "error": node.error,
+        "calibration_stale": node.calibration_stale,
+        "ceiling_fallen_back": node.fallen_back,
+        "profile_tpot_ratio": node.tpot_ratio,
+        "learned": [_learned(one) for one in node.learned],
+    }
+
+
+def _learned(learned: Learned) -> Json:
+    time, expected = learned
+    return {
+        "least": time.least,
+        "most": time.most,
+        "requests": time.requests,
+        "tpot_ms": _ms(time.tpot_s),
+        "interval_ms": None if time.interval is None else [_ms(end) for end in time.interval],
+        "profile_tpot_ms": None if expected is None else _ms(expected.tpot_s),
+        "profile_interval_ms": None if expected is None else [_ms(expected.low_s), _ms(expected.high_s)],
+        "ratio": learned.ratio,
     }
 
 

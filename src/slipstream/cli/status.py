@@ -15,9 +15,9 @@ from rich.text import Text
 
 from slipstream.cli.admin_client import DEFAULT_URL, AdminUnreachable, TokenFile, fetch, reading
 from slipstream.cli.override import sentence
-from slipstream.cli.tables import category_table, node_table, occupancy_table
+from slipstream.cli.tables import category_table, learned_table, node_table, occupancy_table
 
-__all__ = ["fleet_report", "occupancy_report", "status"]
+__all__ = ["fleet_report", "learned_report", "occupancy_report", "status"]
 
 WATCH_INTERVAL_S = 1.0
 
@@ -27,6 +27,9 @@ def status(
     occupancy: Annotated[
         bool, typer.Option("--occupancy", help="Acceptance and time per token by how busy nodes were, instead.")
     ] = False,
+    learned: Annotated[
+        bool, typer.Option("--learned", help="Time per token of each node's traffic beside its profile's, instead.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print it as JSON; one line each time with --watch.")] = False,
     url: Annotated[str, typer.Option(help="Address of the admin API.")] = DEFAULT_URL,
     token_file: TokenFile = None,
@@ -35,7 +38,7 @@ def status(
     try:
         with reading(url):
             ask = _occupancy if occupancy else _fleet
-            report = occupancy_report if occupancy else fleet_report
+            report = occupancy_report if occupancy else learned_report if learned else fleet_report
             if watch:
                 _watch(lambda: ask(url, token_file), report, as_json)
             elif as_json:
@@ -72,6 +75,13 @@ def fleet_report(fleet: dict[str, Any]) -> RenderableType:
     categories = category_table(fleet["categories"])
     parts += [Text(""), categories] if categories.row_count else [Text("no requests yet", "dim")]
     return Group(*parts)
+
+
+def learned_report(fleet: dict[str, Any]) -> RenderableType:
+    """What the nodes of the admin API's ``/fleet`` have learned, as a table, and which calibrations no longer hold."""
+    table = learned_table(fleet["nodes"])
+    stale = [Text(one["sentence"], "yellow") for one in fleet.get("stale_calibrations", ())]
+    return Group(table if table.row_count else Text("no streamed answer has told of its tokens yet", "dim"), *stale)
 
 
 def occupancy_report(answer: dict[str, Any]) -> RenderableType:

@@ -16,6 +16,7 @@ __all__ = [
     "bucket_name",
     "candidate_table",
     "category_table",
+    "learned_table",
     "node_table",
     "number",
     "occupancy_table",
@@ -247,6 +248,8 @@ def candidate_table(candidates: Iterable[dict[str, Any]], *, refused: bool = Fal
     for candidate in candidates:
         chosen = candidate["chosen"]
         why = candidate["reason"] or open_to_it
+        if candidate.get("fallen_back"):
+            why += f", ceiling fell back to {candidate['ceiling']}"
         table.add_row(
             "→" if chosen else "",
             _Name(candidate["node"]),
@@ -298,6 +301,35 @@ def occupancy_table(groups: Iterable[dict[str, Any]]) -> FittingTable:
                 number(bucket["tokens_per_step"], 2),
                 number(bucket["timed"]),
                 number(bucket["tpot_ms"], 1),
+            )
+    return table
+
+
+def learned_table(nodes: Iterable[dict[str, Any]]) -> FittingTable:
+    """One row a node and range of occupancy."""
+    table = FittingTable(
+        "Time per token by occupancy, of nodes' own traffic",
+        Column("node", 0, gives=True),
+        Column("pool", 3),
+        Column("busy", 0, right=True),
+        Column("requests", 4, right=True),
+        Column("ms/tok", 1, right=True),
+        Column("95 %", 5, right=True),
+        Column("profile", 2, right=True),
+        Column("ratio", 1, right=True),
+    )
+    for node in nodes:
+        for one in node.get("learned", ()):
+            ends = one["interval_ms"]
+            table.add_row(
+                _Name(node["name"]),
+                _POOLS.get(node["pool"], node["pool"]),
+                bucket_name(one["least"], one["most"]),
+                number(one["requests"]),
+                number(one["tpot_ms"], 1),
+                "–" if ends is None else f"{number(ends[0], 1)}–{number(ends[1], 1)}",
+                number(one["profile_tpot_ms"], 1),
+                number(one["ratio"], 2),
             )
     return table
 

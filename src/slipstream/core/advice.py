@@ -9,7 +9,7 @@ from itertools import islice
 
 from slipstream.core.acceptance import OccupancyFigures
 from slipstream.core.calibration import Calibration
-from slipstream.core.calibration_watch import change_since
+from slipstream.core.calibration_watch import change_since, is_outdated
 from slipstream.core.circuit import CircuitState
 from slipstream.core.dispatch import Dispatcher
 from slipstream.core.fleet import Fleet
@@ -179,14 +179,6 @@ def _falls(dispatcher: Dispatcher, nodes: Iterable[NodeState], now: float) -> It
                 "requests_before": fall.requests_before,
             },
         )
-
-
-def is_outdated(node: NodeState) -> bool:
-    """Whether a node's profile no longer holds: it was measured on something else than what the node says to be now, or
-    promises something else than what was seen.
-    """
-    calibration = node.spec.calibration
-    return calibration is not None and (bool(node.recheck.departed) or change_since(calibration, node) != "")
 
 
 def stale_calibrations(nodes: Iterable[NodeState]) -> list[Advice]:

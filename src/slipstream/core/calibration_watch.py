@@ -2,15 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import NamedTuple
+
 from slipstream.core.acceptance import Identity, change_between
 from slipstream.core.calibration import Calibration, ExpectedTime, expected_time
 from slipstream.core.dispatch import Dispatcher
 from slipstream.core.node_state import NodeState
 from slipstream.core.recheck import Learned, acceptance_departures, time_departures, traffic_departures
 from slipstream.core.request import Pool
-from slipstream.core.traffic import Traffic
+from slipstream.core.traffic import Traffic, mix_distance
 
-__all__ = ["CalibrationWatch", "change_since"]
+__all__ = ["CalibrationSummary", "CalibrationWatch", "calibration_summaries", "change_since", "is_outdated"]
+
+
+class CalibrationSummary(NamedTuple):
+    """A profile in use: by how many nodes, for how many of which it no longer holds, and how their traffic is, by as
+    many answers. Medians in tokens; ``mix_distance`` is the share of requests that are of other categories than those
+    measured, 0..1; ``None`` = not known.
+    """
+
+    file: str
+    date: str
+    nodes: int
+    stale: int
+    answers: int
+    mix_distance: float | None
+    prompt_tokens: float | None
+    output_tokens: float | None
 
 
 class _Profile:
@@ -83,6 +102,30 @@ class CalibrationWatch:
         return profile
 
 
+def calibration_summaries(nodes: Iterable[NodeState]) -> list[CalibrationSummary]:
+    """Every profile in use, in the order of the first nodes that have it."""
+    users: dict[Calibration, list[NodeState]] = {}
+    for node in nodes:
+        if node.spec.calibration is not None:
+            users.setdefault(node.spec.calibration, []).append(node)
+    return [_summary(calibration, found) for calibration, found in users.items()]
+
+
+def _summary(calibration: Calibration, nodes: list[NodeState]) -> CalibrationSummary:
+    traffic = nodes[0].recheck.traffic or Traffic()
+    measured, shares = calibration.traffic, traffic.shares
+    return CalibrationSummary(
+        calibration.file,
+        calibration.date,
+        len(nodes),
+        sum(map(is_outdated, nodes)),
+        traffic.requests,
+        mix_distance(shares, measured) if measured is not None and shares else None,
+        traffic.prompt_tokens,
+        traffic.output_tokens,
+    )
+
+
 def change_since(calibration: Calibration, node: NodeState) -> str:
     """What a node says to be other than its profile was measured on, in words; empty when nothing is known to be."""
     report, speculator = node.report, node.speculator
@@ -110,6 +153,14 @@ def change_since(calibration: Calibration, node: NodeState) -> str:
     if fingerprint is not None and known and fingerprint not in known:
         changes.append(f"system_fingerprint {' or '.join(known)} became {fingerprint}")
     return " and ".join(changes)
+
+
+def is_outdated(node: NodeState) -> bool:
+    """Whether a node's profile no longer holds: it was measured on something else than what the node says to be now, or
+    promises something else than what was seen.
+    """
+    calibration = node.spec.calibration
+    return calibration is not None and (bool(node.recheck.departed) or change_since(calibration, node) != "")
 
 
 def _draft_length(node: NodeState, calibration: Calibration) -> int | None:

@@ -290,8 +290,7 @@ class Fleet:
     def suspend(self, name: str, now: float, *, suspended: bool) -> None:
         """Let the configured ceiling of a node rest, since its calibration does not hold, or hold again."""
         node = self._nodes[name]
-        node.recheck.fallen_back = suspended
-        self._change(node, now, limit=node.limit)
+        self._change(node, now, limit=node.limit, fallen_back=suspended)
 
     def report(self, name: str, asked_at: float, received_at: float, report: NodeReport) -> None:
         """Take in a node's report, asked for and received at these times."""
@@ -451,6 +450,7 @@ class Fleet:
         refusing: bool | None = None,
         foreign: int | None = None,
         limit: int | None = None,
+        fallen_back: bool | None = None,
         speculator: Speculator | EllipsisType | None = ...,
         models: tuple[str, ...] | None = None,
         engine: str | None = None,
@@ -475,6 +475,8 @@ class Fleet:
             node.refusing = refusing
         if foreign is not None:
             node.foreign = foreign
+        if fallen_back is not None:
+            node.recheck.fallen_back = fallen_back
         if limit is not None:
             node.limit = limit
             queues_from = node.learned.queues_from

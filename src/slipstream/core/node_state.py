@@ -26,6 +26,7 @@ class NodeFacts:
         "ceiling",
         "draining",
         "engine",
+        "fallen_back",
         "foreign",
         "fresh",
         "full_at",
@@ -50,11 +51,12 @@ class NodeFacts:
         ceiling: int,
         limit: int,
         full_at: int,
-        healthy: bool,  # noqa: FBT001 - a row of data, as the next five
+        healthy: bool,  # noqa: FBT001 - a row of data, as the next six
         fresh: bool,  # noqa: FBT001
         draining: bool,  # noqa: FBT001
         refusing: bool,  # noqa: FBT001
         saturated: bool,  # noqa: FBT001
+        fallen_back: bool,  # noqa: FBT001
     ) -> None:
         self.pool = pool
         self.models = models
@@ -70,6 +72,7 @@ class NodeFacts:
         self.draining = draining
         self.refusing = refusing
         self.saturated = saturated
+        self.fallen_back = fallen_back
 
     def __eq__(self, other: object) -> bool:
         return (
@@ -84,6 +87,7 @@ class NodeFacts:
             and self.limit == other.limit
             and self.full_at == other.full_at
             and self.ceiling == other.ceiling
+            and self.fallen_back is other.fallen_back
             and (self.speculator is other.speculator or self.speculator == other.speculator)
             and (self.models is other.models or self.models == other.models)
             and self.engine == other.engine
@@ -109,6 +113,7 @@ class NodeFacts:
             self.draining,
             self.refusing,
             saturated,
+            self.fallen_back,
         )
 
     @property
@@ -345,4 +350,5 @@ class NodeState(Indexed):
             self.draining,
             self.refusing,
             self.saturated,
+            self.recheck.fallen_back,
         )

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from slipstream.core.acceptance import AcceptanceBook, AcceptanceEstimate, Interval
+from slipstream.core.calibration_watch import is_outdated
 from slipstream.core.circuit import CircuitState
 from slipstream.core.dispatch import Dispatcher
 from slipstream.core.node import SpeculativeCounters
 from slipstream.core.node_state import NodeState
 from slipstream.core.policy import PolicyKind, Reason, ThresholdPolicy
+from slipstream.core.recheck import Learned
 from slipstream.core.request import Pool
 
 __all__ = ["CategorySummary", "NodeSummary", "category_summaries", "node_summaries"]
@@ -29,7 +31,9 @@ class NodeSummary:
     looks at no ceiling, found that it takes no more. ``tau``, ``alpha`` and ``k`` are measured over all its categories.
     ``drafted``, ``accepted`` (tokens) and ``verify_steps`` count since the engine's start. ``saturated_share`` is of
     the last ten minutes, 0..1, as is ``kv_use`` of the cache. ``report_age_s`` is the age of its last report. ``error``
-    says what is wrong with it, ``None`` when nothing is.
+    says what is wrong with it, ``None`` when nothing is. ``calibration_stale`` is whether its profile no longer holds
+    (``None`` = it has none), and ``fallen_back`` whether its ceiling is the default for that. ``learned`` is its time
+    per token by occupancy from its own traffic, a few seconds old, and ``tpot_ratio`` that over its profile's.
     """
 
     name: str
@@ -64,6 +68,10 @@ class NodeSummary:
     saturated_share: float | None
     report_age_s: float | None
     error: str | None
+    calibration_stale: bool | None
+    fallen_back: bool
+    tpot_ratio: float | None
+    learned: Sequence[Learned]
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +151,10 @@ def _node_summary(
         saturated_share=node.saturated_time.share(now) if speculative else None,
         report_age_s=None if node.reported_at is None else max(0.0, now - node.reported_at),
         error=node.error or _failing(node, now),
+        calibration_stale=None if node.spec.calibration is None else is_outdated(node),
+        fallen_back=node.recheck.fallen_back,
+        tpot_ratio=node.recheck.ratio,
+        learned=node.recheck.learned,
     )
 
 

@@ -95,6 +95,18 @@ NODE_MEASURES: tuple[Measure[NodeSummary], ...] = (
         lambda node: node.report_age_s,
     ),
     Measure(
+        GAUGE,
+        "calibration_stale",
+        "Whether what its profile was measured on, or promises, is no longer so (1) or is (0).",
+        lambda node: node.calibration_stale,
+    ),
+    Measure(
+        GAUGE,
+        "profile_tpot_ratio",
+        "Time per token of its own traffic over its profile's, at the same occupancies.",
+        lambda node: node.tpot_ratio,
+    ),
+    Measure(
         COUNTER,
         "saturation_events",
         "Times it became saturated.",

@@ -61,8 +61,9 @@ class Candidate(NamedTuple):
 
     ``reason`` is why it was not chosen; ``None`` = it could have served and was not needed: fuller, of the other pool,
     or it lost the draw. ``load`` is occupancy over the limit that applies to its pool; where routing only observes,
-    over the node's own. ``foretold`` is what a forecast says of the request there; ``None`` = the node was judged by
-    none, or is beyond it.
+    over the node's own. ``ceiling`` is that of a speculative node, ``None`` of others, and ``fallen_back`` whether it
+    was the default since the node's calibration did not hold. ``foretold`` is what a forecast says of the request
+    there; ``None`` = the node was judged by none, or is beyond it.
     """
 
     node: str
@@ -71,6 +72,8 @@ class Candidate(NamedTuple):
     reason: Reason | None
     occupancy: int
     load: float
+    ceiling: int | None = None
+    fallen_back: bool = False
     foretold: Foretold | None = None
 
 

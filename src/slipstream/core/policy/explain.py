@@ -126,7 +126,8 @@ def _candidate(
         reason = _refusal(name, node, policy, evidence, decision, shape)
         if reason is None and node.pool is decision.pool and load <= passed_over:
             reason = Reason.AFFINITY
-    return Candidate(name, node.pool, chosen, reason, node.occupancy, load, foretold)
+    ceiling = node.ceiling if node.pool is Pool.SPECULATIVE else None
+    return Candidate(name, node.pool, chosen, reason, node.occupancy, load, ceiling, node.fallen_back, foretold)
 
 
 def _refusal(
