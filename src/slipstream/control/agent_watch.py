@@ -10,6 +10,7 @@ from typing import Any
 import aiohttp
 import msgspec
 import structlog
+from aiohttp.http_exceptions import HttpProcessingError
 
 from slipstream.control.poller import FleetReports, Poller, Timing
 from slipstream.core.errors import EngineDown, EngineError, EngineGarbage, EngineUnreachable
@@ -75,8 +76,8 @@ class AgentClient:
                     yield self._read(line)
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             raise EngineUnreachable(f"the agent at {self._url} can not be reached: {_reason(error)}") from None
-        except ValueError as error:  # a line without end
-            raise EngineGarbage(f"the agent at {self._url} gave no state: {error}") from None
+        except HttpProcessingError as error:  # a line without end
+            raise EngineGarbage(f"the agent at {self._url} gave no state: {error.message[:100]}") from None
 
     async def close(self) -> None:
         """Let go of its connections; what is asked later opens others."""
@@ -131,7 +132,8 @@ class AgentWatch:
     ) -> None:
         self._node = node
         self._fleet = fleet
-        self._client = client
+        self.client = client
+        """For commands."""
         self._poller = poller
         self._interval_s = timing.interval_s
         self._silence_s = max(timing.timeout_s, SILENT_AFTER * timing.interval_s)
@@ -139,17 +141,20 @@ class AgentWatch:
         self._sleep = sleep
         self.heard = 0
         """States heard so far."""
+        self.state: AgentState | None = None
+        """The last one; ``None`` = none yet, or the agent is silent."""
 
     async def run(self) -> None:
         """Watch until cancelled."""
         try:
             while True:
                 error = await self._watched()
+                self.state = None
                 log.warning("agent.silent", node=self._node.name, error=str(error))
                 await self._polled()
                 log.info("agent.answers", node=self._node.name)
         finally:
-            await self._client.close()
+            await self.client.close()
 
     async def _watched(self) -> EngineError | AgentRefused:
         """Hear the agent for as long as it speaks; why it does not any more."""
@@ -157,7 +162,7 @@ class AgentWatch:
         try:
             async with (
                 asyncio.timeout(self._silence_s) as patience,
-                aclosing(self._client.watch(self._interval_s)) as states,
+                aclosing(self.client.watch(self._interval_s)) as states,
             ):
                 async for state in states:
                     patience.reschedule(loop.time() + self._silence_s)
@@ -177,7 +182,7 @@ class AgentWatch:
                 if polling.done():
                     polling.result()  # a fault of ours, which must not stay unseen
                 with suppress(EngineError, AgentRefused):
-                    await self._client.state()
+                    await self.client.state()
                     return
         finally:
             polling.cancel()
@@ -185,6 +190,7 @@ class AgentWatch:
 
     def _hear(self, state: AgentState) -> None:
         self.heard += 1
+        self.state = state
         now = self._clock()
         if not state.healthy or state.age_s is None:
             why = f"its agent says, {state.transition or 'not healthy'}: {state.error or 'no reason'}"

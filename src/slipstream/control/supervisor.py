@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 
 from slipstream.control.agent_watch import AgentClient, AgentWatch
 from slipstream.control.keep_running import keep_running
@@ -20,7 +20,8 @@ GOLDEN_RATIO = 0.6180339887498949
 class Supervisor:
     """Keeps one poller running for each node it was given, or one watch where the node has an agent.
 
-    ``source_of`` opens what gets a node's pages; it is closed with the poller. All methods belong to the thread of the
+    ``source_of`` opens what gets a node's pages; it is closed with the poller. ``holder`` is by which agents know this
+    gateway. All methods belong to the thread of the
     event loop.
     """
 
@@ -32,7 +33,10 @@ class Supervisor:
         *,
         clock: Callable[[], float],
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        holder: str | None = None,
     ) -> None:
+        self._holder = holder
+        self._watches: dict[str, AgentWatch] = {}
         self._fleet = fleet
         self._source_of = source_of
         self._timing = timing
@@ -47,6 +51,11 @@ class Supervisor:
     def pollers(self) -> dict[str, Poller]:
         """The pollers that run, by node."""
         return dict(self._pollers)
+
+    @property
+    def watches(self) -> Mapping[str, AgentWatch]:
+        """The watches that run, by node."""
+        return self._watches
 
     def start(self, nodes: Iterable[NodeSpec]) -> None:
         """Begin to poll each of ``nodes``."""
@@ -70,8 +79,9 @@ class Supervisor:
         self._pollers[node.name] = poller
         name, run = f"poll {node.name}", poller.run
         if node.agent is not None:
-            client = AgentClient(node.agent, node.agent_token)
+            client = AgentClient(node.agent, node.agent_token, holder=self._holder)
             watch = AgentWatch(node, self._fleet, client, poller, self._timing, clock=self._clock, sleep=self._sleep)
+            self._watches[node.name] = watch
             name, run = f"watch {node.name}", watch.run
         task = asyncio.create_task(keep_running(name, run, sleep=self._sleep), name=name)
         task.add_done_callback(lambda _task: poller.close())
@@ -81,6 +91,7 @@ class Supervisor:
         """End the polling of a node: nothing more is told of it. Raises ``KeyError`` when it is not polled."""
         task = self._tasks.pop(name)
         del self._pollers[name]
+        self._watches.pop(name, None)
         task.cancel()  # whatever it waits for, it comes no further: its next step is its end
         self._ending.add(task)
         task.add_done_callback(self._ending.discard)

@@ -1,0 +1,262 @@
+"""Changing the roles of nodes: what the role controller or an operator decides is told to the agents beside engines."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Mapping
+from math import inf
+from typing import Protocol
+
+import structlog
+
+from slipstream.core.errors import EngineError
+from slipstream.core.fleet import Fleet
+from slipstream.core.node_state import NodeState
+from slipstream.core.request import Pool
+from slipstream.core.roles import (
+    By,
+    NotChangeable,
+    RoleChange,
+    RoleController,
+    RoleNode,
+    RoleSettings,
+    RoleVerdict,
+)
+from slipstream.engines.agent import AgentRefused, AgentState, AgentSwitch
+
+__all__ = ["LOOK_S", "Agent", "Commands", "RoleKeeper"]
+
+LOOK_S = 1.0
+CHANGES_REMEMBERED = 1_000
+FORGOTTEN_S = 10.0
+"""A change that its agent says nothing of for so long ended without a word, as where the agent was started anew."""
+UNHEARD_S = 3600.0
+"""A change of which nothing is heard for so long has failed."""
+
+log = structlog.get_logger(__name__)
+
+
+class Commands(Protocol):
+    """Tells an agent what to do."""
+
+    async def speculation(self, *, active: bool) -> AgentState: ...
+
+
+class Agent(Protocol):
+    """What is known of an agent; ``state`` is ``None`` while it is silent."""
+
+    @property
+    def state(self) -> AgentState | None: ...
+
+    @property
+    def client(self) -> Commands: ...
+
+
+class RoleKeeper:
+    """Looks at the fleet every second, and has one node at a time change its role.
+
+    ``agents`` gives those that there are, by node; ``waiting`` how many sequences no node has yet. ``pace(node, pool,
+    n)`` is how many tokens a second a node makes in a role with ``n`` sequences, ``None`` = not known. ``override`` is
+    told of the ceiling that speculative nodes are to have, ``None`` = their own again. ``settings`` ``None`` = nothing
+    is decided here, and operators alone change roles. All methods belong to the loop's thread.
+    """
+
+    def __init__(
+        self,
+        fleet: Fleet,
+        agents: Callable[[], Mapping[str, Agent]],
+        settings: RoleSettings | None,
+        *,
+        waiting: Callable[[], int],
+        pace: Callable[[NodeState, Pool, int], float | None],
+        override: Callable[[int | None], None],
+        clock: Callable[[], float],
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self._fleet = fleet
+        self._agents = agents
+        self._settings = settings
+        self._controller = RoleController(settings or RoleSettings())
+        self._waiting = waiting
+        self._pace = pace
+        self._override = override
+        self._clock = clock
+        self._sleep = sleep
+        self._since: dict[str, tuple[Pool, float]] = {}
+        self._before: AgentSwitch | None = None
+        self._raised = False
+        self.running: RoleChange | None = None
+        """The change that has begun and not ended."""
+        self.verdict: RoleVerdict | None = None
+        """What the last look found; ``None`` = nothing is decided here."""
+        self.changes: deque[RoleChange] = deque(maxlen=CHANGES_REMEMBERED)
+        """The last ones, the oldest first; the running one is among them."""
+        self.counts: dict[tuple[Pool, bool], int] = {(pool, ok): 0 for pool in Pool for ok in (True, False)}
+        """Changes that have ended, by the role that was wanted, and whether it was had."""
+
+    def configure(self, settings: RoleSettings | None) -> None:
+        """Decide by these from now on."""
+        if settings is None:
+            self.verdict = None
+            self._move_ceilings(raised=False)
+        else:
+            self._controller.configure(settings)
+        self._settings = settings
+
+    def samples(self) -> Mapping[tuple[str, ...], float]:
+        """``counts`` as a metric's, by role and ``changed`` or ``kept``."""
+        return {(pool, "changed" if ok else "kept"): float(n) for (pool, ok), n in self.counts.items()}
+
+    def wanted(self) -> Mapping[tuple[str, ...], float]:
+        """How many nodes should be speculative, as a metric's; left out where nothing is decided."""
+        return {} if self.verdict is None else {(): float(self.verdict.wanted)}
+
+    async def run(self) -> None:
+        """Look again and again, until cancelled."""
+        while True:
+            await self.look()
+            await self._sleep(LOOK_S)
+
+    async def look(self) -> None:
+        """Follow the change that runs; when none does, decide on one."""
+        self._follow()
+        if self.running is None:
+            self._notice()
+        if self._settings is None:
+            return
+        now = self._clock()
+        verdict = self._controller.look(self._nodes(now), self._waiting(), now)
+        self._tell(verdict)
+        self._move_ceilings(raised=verdict.raised)
+        if verdict.node is not None and verdict.pool is not None and self.running is None:
+            await self._begin(verdict.node, verdict.pool, "controller", verdict)
+
+    async def change(self, name: str, pool: Pool) -> RoleChange:
+        """Have a node change its role now, whatever the load. Raises `NotChangeable` with the reason when it can not
+        or its agent does not begin.
+        """
+        self._follow()
+        node, agent = self._fleet.node(name), self._agents().get(name)
+        if node is None:
+            raise NotChangeable(f"there is no node {name}")
+        if agent is None:
+            raise NotChangeable(f"{name} has no agent: run its engine by `slipstream node`, and name its `agent`")
+        if node.pool is pool:
+            raise NotChangeable(f"{name} is {pool} already")
+        if agent.state is None:
+            raise NotChangeable(f"the agent of {name} is silent")
+        if not agent.state.switchable:
+            raise NotChangeable(f"the agent of {name} has no other way to run its engine")
+        if self.running is not None:
+            raise NotChangeable(f"{self.running.node} is changing its role: one node does at a time")
+        change = await self._begin(name, pool, "operator", None)
+        if change.ok is False:
+            raise NotChangeable(change.why or "its agent refused")
+        return change
+
+    async def _begin(self, name: str, pool: Pool, by: By, verdict: RoleVerdict | None) -> RoleChange:
+        agent = self._agents()[name]
+        change = RoleChange(name, pool, by, self._clock(), verdict)
+        self._start(change, agent.state)
+        try:
+            await agent.client.speculation(active=pool is Pool.SPECULATIVE)
+        except (AgentRefused, EngineError) as error:
+            self._end(change, ok=False, why=str(error), phases=None)
+        return change
+
+    def _start(self, change: RoleChange, state: AgentState | None) -> None:
+        self.running = change
+        self._before = state.switches[-1] if state is not None and state.switches else None
+        self.changes.append(change)
+        self._controller.began(change.node)
+        reason = None if change.verdict is None else change.verdict.reason
+        log.info("role.changes", node=change.node, pool=change.pool, by=change.by, reason=reason)
+
+    def _follow(self) -> None:
+        """See whether the change that runs has ended."""
+        change = self.running
+        if change is None:
+            return
+        agent = self._agents().get(change.node)
+        if agent is None:
+            self._end(change, ok=False, why="the node has left the fleet", phases=None)
+            return
+        state = agent.state
+        if state is not None and state.transition is None and state.switches and state.switches[-1] != self._before:
+            switch = state.switches[-1]
+            self._end(change, ok=switch.ok, why=switch.why, phases=switch.phases)
+        elif state is not None and state.transition is None and self._clock() - change.began_at > FORGOTTEN_S:
+            ok = state.role is change.pool
+            self._end(change, ok=ok, why=None if ok else "its agent knows nothing of it any more", phases=None)
+        elif self._clock() - change.began_at > UNHEARD_S:
+            self._end(change, ok=False, why=f"nothing was heard of it for {UNHEARD_S:.0f} s", phases=None)
+
+    def _end(self, change: RoleChange, *, ok: bool, why: str | None, phases: Mapping[str, float] | None) -> None:
+        now = self._clock()
+        self.running = None
+        change.ended_at, change.ok, change.why, change.phases = now, ok, why, phases
+        self.counts[change.pool, ok] += 1
+        self._controller.ended(now, sum(phases.values()) if ok and phases else None)
+        if ok:
+            log.info("role.changed", node=change.node, pool=change.pool, took_s=round(now - change.began_at, 3))
+        else:
+            log.warning("role.kept", node=change.node, pool=change.pool, because=why)
+
+    def _notice(self) -> None:
+        """A change that an agent was told of by others."""
+        for name, agent in self._agents().items():
+            state, node = agent.state, self._fleet.node(name)
+            if state is not None and state.transition is not None and node is not None:
+                to = Pool.STANDARD if node.pool is Pool.SPECULATIVE else Pool.SPECULATIVE
+                self._start(RoleChange(name, to, "agent", self._clock()), state)
+                return
+
+    def _nodes(self, now: float) -> list[RoleNode]:
+        """Those that count: usable ones, but for the one whose role changes."""
+        changing = None if self.running is None else self.running.node
+        nodes = [node for node in self._fleet.nodes() if node.usable and node.name != changing]
+        agents = self._agents()
+        demand = self._waiting() + sum(node.occupancy for node in nodes)
+        each = max(1, round(demand / max(1, len(nodes))))
+        return [self._seen(node, agents.get(node.name), each, now) for node in nodes]
+
+    def _seen(self, node: NodeState, agent: Agent | None, each: int, now: float) -> RoleNode:
+        pool, since = self._since.get(node.name, (node.pool, -inf))
+        if pool is not node.pool:
+            since = now
+        self._since[node.name] = node.pool, since
+        settings = self._settings or RoleSettings()
+        quiet = min(each, node.ceiling)
+        full = {pool: self._pace(node, pool, node.limit) for pool in Pool}
+        calm = {pool: self._pace(node, pool, quiet) for pool in Pool}
+        speculative, standard = full[Pool.SPECULATIVE], full[Pool.STANDARD]
+        if speculative is None or standard is None:  # in sequences' worth of tokens, which is all that is compared
+            speculative, standard = float(node.limit), node.limit * (1.0 + settings.surge_gain)
+        with_drafts, without = calm[Pool.SPECULATIVE], calm[Pool.STANDARD]
+        gain = settings.quiet_gain * quiet if with_drafts is None or without is None else with_drafts - without
+        return RoleNode(
+            node.name,
+            node.pool,
+            since,
+            node.occupancy,
+            node.ceiling,
+            node.limit,
+            speculative,
+            standard,
+            gain,
+            agent is not None and agent.state is not None and agent.state.switchable,
+        )
+
+    def _tell(self, verdict: RoleVerdict) -> None:
+        """Put down what is new."""
+        before, self.verdict = self.verdict, verdict
+        if before is None or before.reason is not verdict.reason:
+            log.info("roles", reason=verdict.reason, load=round(verdict.load, 3), wanted=verdict.wanted)
+
+    def _move_ceilings(self, *, raised: bool) -> None:
+        ceiling = None if self._settings is None or not raised else self._settings.surge_ceiling
+        if (ceiling is not None) == self._raised:
+            return
+        self._raised = ceiling is not None
+        self._override(ceiling)
