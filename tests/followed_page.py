@@ -44,6 +44,8 @@ class Reader:
         self._saved: dict[str, str] = {}
         self._nodes: dict[str, str] = {}
         """Emulated nodes that the page starts: address as written → where it is."""
+        self._servers: dict[str, str] = {}
+        """Gateways that the page says where to find, likewise."""
 
     def save(self, file: SavedFile) -> None:
         """Save a file."""
@@ -60,12 +62,13 @@ class Reader:
         elif step.line.startswith("slipstream emulate "):
             await self._emulate(shlex.split(step.line.replace("\\\n", ""))[1:])
         elif step.line.startswith("slipstream serve -c "):
-            await self.serve(self._saved[step.line.rpartition(" ")[2]])
+            name = step.line.rpartition(" ")[2]
+            await self.serve(self._saved[name], name)
         else:
             return await self._run(step)
         return ""
 
-    async def serve(self, configuration: str) -> None:
+    async def serve(self, configuration: str, name: str = "fleet.yaml") -> None:
         """``slipstream serve``, with a node on this machine for each of the configuration that nobody started."""
         data = yaml.safe_load(configuration)
         for node in data["nodes"]:
@@ -74,11 +77,14 @@ class Reader:
                 continue
             drafts = Drafts(20, 60) if node["pool"] == "speculative" else None
             node["url"] = (await self._running.enter_async_context(vllm_like(drafts))).url
-        served = self._folder / "served.yaml"
+        served = self._folder / f"served-{name}"
         free = {"listen": "127.0.0.1:0"}
         sections = {name: data.get(name, {}) | free for name in ("gateway", "admin")}
         served.write_text(yaml.safe_dump(data | sections))
         await self._start("serve", "-c", str(served))
+        for section, real in (("gateway", self.gateway), ("admin", self.admin)):
+            if "listen" in data.get(section, {}):
+                self._servers[f"http://{data[section]['listen']}"] = real
         await eventually_async(lambda: self._usable(len(data["nodes"])))
 
     async def _usable(self, nodes: int) -> bool:
@@ -95,7 +101,7 @@ class Reader:
 
     async def _run(self, step: Command) -> str:
         line = step.line
-        for written, real in {GATEWAY: self.gateway, ADMIN: self.admin, **self._nodes}.items():
+        for written, real in {GATEWAY: self.gateway, ADMIN: self.admin, **self._servers, **self._nodes}.items():
             line = line.replace(written, real)
         environment = UNMEASURED_ENVIRONMENT | {"ADMIN": self.admin, "PATH": f"{self._programs}:{os.environ['PATH']}"}
         process = await asyncio.create_subprocess_exec(

@@ -14,9 +14,11 @@ from live_service import Live, eventually, live
 from slipstream.cli import application
 from slipstream.cli.explain import attempt_report
 from slipstream.cli.status import fleet_report
+from slipstream.cli.up import sections_of
 from slipstream.config import FleetConfig, load
 from slipstream.core.errors import ConfigError
 from slipstream.core.overrides import Override, OverrideKind
+from slipstream.core.policy import PolicyKind
 from slipstream.core.request import Pool
 from slipstream.settings import settings_of
 from vllm_like_node import MODEL, Drafts, VllmLike, vllm_like
@@ -191,9 +193,19 @@ def test_a_profile_that_foretells_nothing_is_refused_before_anything_is_served(
     settings_of(load(path))  # its step times are nobody's business there
 
 
+def test_targets_of_an_embedded_fleet_are_spelled_as_for_bench() -> None:
+    sections = sections_of(PolicyKind.PREDICTIVE, Path("p.json"), "ttft:1s,tpot:50")
+    targets = {"interactive": {"ttft_ms": 1000.0, "tpot_ms": 50.0}}
+    assert sections == {"routing": {"policy": "predictive", "targets": targets}, "profile": "p.json"}
+    assert sections_of(PolicyKind.THRESHOLD, None, None) == {"routing": {"policy": "threshold"}}
+
+
 def test_up_asks_for_a_profile_that_can_be_read(tmp_path: Path) -> None:
     without = CliRunner().invoke(application("up"), ["up", "--policy", "predictive"])
     assert (without.exit_code, "--profile" in without.output) == (2, True)
+    for words in (["--policy", "round-robin", "--goodput", "tpot:9"], ["--policy", "predictive", "--goodput", "tpot"]):
+        told = CliRunner().invoke(application("up"), ["up", "--profile", "p.json", *words])
+        assert (told.exit_code, "--goodput" in told.output) == (2, True)
     missing = ["up", "--policy", "predictive", "--profile", str(tmp_path / "none.json")]
     refused = CliRunner().invoke(application("up"), missing)
     assert refused.exit_code == 1

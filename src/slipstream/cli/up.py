@@ -18,7 +18,7 @@ from slipstream.embedded.node import NodeState
 from slipstream.service import Service, embedded_config, running
 from slipstream.telemetry.logs import configure_logs
 
-__all__ = ["up"]
+__all__ = ["sections_of", "up"]
 
 READY_TIMEOUT_S = 30.0
 
@@ -33,6 +33,10 @@ def up(
     profile: Annotated[
         Path | None, typer.Option(help="Profile of such nodes, from `slipstream calibrate --embedded --output`.")
     ] = None,
+    goodput: Annotated[
+        str | None,
+        typer.Option(help="Targets of policy predictive, as in 'ttft:1000 tpot:50', in ms unless told otherwise."),
+    ] = None,
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port of the gateway; 0 = any free one.")] = 8080,
     admin_port: Annotated[int, typer.Option(min=0, max=65535, help="Port of the admin API; 0 = any free one.")] = 8081,
 ) -> None:
@@ -42,14 +46,11 @@ def up(
     if speculative + standard == 0:
         typer.echo("a fleet needs at least one node: --speculative or --standard", err=True)
         raise typer.Exit(2)
-    if policy is PolicyKind.PREDICTIVE and profile is None:
-        typer.echo(
-            "policy predictive foretells from a --profile, which `slipstream calibrate --embedded` writes", err=True
-        )
-        raise typer.Exit(2)
-    sections: dict[str, object] = {"routing": {"policy": policy.value}}
-    if profile is not None:
-        sections["profile"] = str(profile)
+    try:
+        sections = sections_of(policy, profile, goodput)
+    except ValueError as error:
+        typer.echo(error, err=True)
+        raise typer.Exit(2) from None
     try:
         nodes = embedded_nodes(
             speculative=speculative, standard=standard, model=model, speculator=speculator, slots=slots
@@ -59,6 +60,23 @@ def up(
     except SlipstreamError as error:
         typer.echo(error, err=True)
         raise typer.Exit(1) from None
+
+
+def sections_of(policy: PolicyKind, profile: Path | None, goodput: str | None) -> dict[str, object]:
+    """Of the configuration, what is asked for. Raises ``ValueError``, with a sentence, where that can not be."""
+    if policy is PolicyKind.PREDICTIVE and profile is None:
+        raise ValueError("policy predictive foretells from a --profile, which `slipstream calibrate --embedded` writes")
+    routing: dict[str, object] = {"policy": policy.value}
+    if goodput is not None:
+        if policy is not PolicyKind.PREDICTIVE:
+            raise ValueError("only policy predictive has targets: --goodput goes with --policy predictive")
+        from slipstream.cli.bench_question import target_of  # most fleets are started without
+
+        target = target_of([goodput])
+        seconds = {"ttft_ms": target.ttft_s, "tpot_ms": target.tpot_s, "e2e_ms": target.e2e_s}
+        interactive = {name: 1e3 * limit for name, limit in seconds.items() if limit is not None}
+        routing["targets"] = {"interactive": interactive}
+    return {"routing": routing} if profile is None else {"routing": routing, "profile": str(profile)}
 
 
 def _check_profile(profile: Path | None) -> None:
