@@ -1,8 +1,8 @@
 """A node paced by the engine model: how late its chunks are, and whether the simulator says the same of it.
 
-`python -m benchmarks emulated-node`. Lateness is from when a step was due to when what it brought was written, over all
-steps; another process reads the streams. The agreement is of one plan, over sockets in real time and in `sim`. On a
-machine that has other work, `chrt -f 10 python -m benchmarks emulated-node` measures as on a quiet one.
+`python -m benchmarks emulated-node`. Lateness is from when a step was due to when the kernel had what it brought, over
+all steps; a process on another processor reads the streams. The agreement is of one plan, over sockets in real time and
+in `sim`. On a machine that has other work, `chrt -f 10 python -m benchmarks emulated-node` measures as on a quiet one.
 """
 
 from __future__ import annotations
@@ -12,12 +12,11 @@ import asyncio
 import multiprocessing
 from functools import partial
 from os import getloadavg
-from time import monotonic, process_time
 
 import numpy as np
 import uvloop
 
-from benchmarks.emulate import read_streams
+from benchmarks.emulate import read_by_another
 from slipstream.core.latency import Latency
 from slipstream.core.node import SpeculatorKind
 from slipstream.core.request import Pool
@@ -49,23 +48,16 @@ SEEDS = range(1, 11)
 
 async def measure(streams: int, tokens: int, speculator: SpeculatorKind | None) -> None:
     """Serve them and print how late the node was."""
-    context = multiprocessing.get_context("spawn")
-    events: multiprocessing.SimpleQueue[int] = context.SimpleQueue()
     settings = NodeSettings(slots=streams, speculator=speculator, pace=Pace(step_rows(COSTS)))
     async with emulated("vllm", settings) as node:
-        reader = context.Process(target=read_streams, args=(node.url, streams, tokens, events))
-        reader.start()
-        began, used = monotonic(), process_time()
-        count = await asyncio.to_thread(events.get)
-        wall_s, cpu_s = monotonic() - began, process_time() - used
-        reader.join()
+        read = await read_by_another(node, streams, tokens)
         told = node.engine.lateness.as_json()
     drafting = "" if speculator is None else ", drafting"
     print(
-        f"{streams} streams{drafting}, at most {node.engine.peak_running} at once: {count} events in {wall_s:.1f} s, "
-        f"{1e6 * cpu_s / count:.1f} us of CPU each; late by {told['p50_ms']:.1f} ms at the median, "
-        f"{told['p99_ms']:.1f} ms at the 99th percentile, {told['max_ms']:.1f} ms at most; "
-        f"the machine's load {getloadavg()[0]:.1f}"
+        f"{streams} streams{drafting}, at most {node.engine.peak_running} at once: {read.events} events in "
+        f"{read.wall_s:.1f} s, {1e6 * read.cpu_s / read.events:.1f} us of CPU each; late by "
+        f"{told['p50_ms']:.1f} ms at the median, {told['p99_ms']:.1f} ms at the 99th percentile, "
+        f"{told['max_ms']:.1f} ms at most; the machine's load {getloadavg()[0]:.1f}"
     )
 
 

@@ -8,7 +8,7 @@ import msgspec
 
 from slipstream.emulate.dialect import Dialect
 from slipstream.emulate.generation import Generation
-from slipstream.emulate.words import json_of
+from slipstream.emulate.words import IN_JSON
 
 __all__ = ["Frame", "event_chunk", "frame_of"]
 
@@ -30,9 +30,12 @@ class Frame:
 
     def chunks(self, first: int, last: int) -> bytes:
         """The events, as chunks of HTTP, that bring the tokens ``first`` up to but not ``last``."""
-        if self._event_a_token and last > first + 1:
+        if last == first + 1:
+            text = IN_JSON[first % len(IN_JSON)]
+        elif self._event_a_token:
             return b"".join([self.chunks(token, token + 1) for token in range(first, last)])
-        text = json_of(first, last)
+        else:
+            text = b"".join([IN_JSON[index % len(IN_JSON)] for index in range(first, last)])
         return b"%x%b%b%b" % (self._around + len(text), self._ahead, text, self._behind)
 
 

@@ -6,7 +6,7 @@ from typing import Final
 
 import msgspec
 
-__all__ = ["json_of", "text_of"]
+__all__ = ["IN_JSON", "text_of"]
 
 TOKENS = (
     "The", " wheel", " turns", ",", " the", " crème", " brûlée", " waits", ",", " and", " α", " meets", " τ", " →",
@@ -14,17 +14,10 @@ TOKENS = (
     " naïve", " counting", " of", " bytes", " ends", " here", ".", " ",
 )  # fmt: skip
 
+IN_JSON: Final = tuple(msgspec.json.encode(token)[1:-1] for token in TOKENS)
+"""The tokens as they stand in JSON, without the quotes around them."""
+
 
 def text_of(first: int, last: int) -> str:
     """The text of the tokens ``first`` up to but not ``last``."""
     return "".join([TOKENS[index % len(TOKENS)] for index in range(first, last)])
-
-
-IN_JSON: Final = tuple(msgspec.json.encode(token)[1:-1] for token in TOKENS)
-
-
-def json_of(first: int, last: int) -> bytes:
-    """The same as it stands in JSON, without the quotes around it."""
-    if last == first + 1:
-        return IN_JSON[first % len(IN_JSON)]
-    return b"".join([IN_JSON[index % len(IN_JSON)] for index in range(first, last)])
