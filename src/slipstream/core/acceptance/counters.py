@@ -43,10 +43,12 @@ class CounterWindow:
     from a reading keeps its last value, so that its next difference spans the gap.
     """
 
-    __slots__ = ("_at", "_last", "_read")
+    __slots__ = ("_at", "_last", "_read", "_restarted")
 
     def __init__(self) -> None:
         self._at: float | None = None
+        self._restarted = False
+        """Whether it was, since the last difference: fresh counters stand at 0, which is none."""
         self._read: SpeculativeCounters | None = None
         self._last: dict[str | int, float] = {}  # by name, and by draft position
 
@@ -61,12 +63,14 @@ class CounterWindow:
         self._read = counters
         reading = _plausible(counters)
         restarted = any(value < self._last.get(name, 0.0) for name, value in reading.items())
+        self._restarted = self._restarted or restarted
         before = dict.fromkeys(self._last, 0.0) if restarted else self._last
         moved = {name: value - before[name] for name, value in reading.items() if name in before}
         before_at, self._at = self._at, now
         self._last = {**before, **reading}
         if before_at is None or not any(moved.values()):
             return None
+        restarted, self._restarted = self._restarted, False
         positions = [moved.get(position) for position in range(len(counters.accepted_per_position))]
         return CounterDelta(
             seconds=now - before_at,
