@@ -26,6 +26,7 @@ from slipstream.control.keep_running import keep_running
 from slipstream.control.lag import LoopLag
 from slipstream.control.membership import Membership
 from slipstream.control.reload import Reloader
+from slipstream.control.roles import RoleKeeper
 from slipstream.control.supervisor import Supervisor
 from slipstream.control.watch import Signature
 from slipstream.core.acceptance import AcceptanceBook
@@ -34,9 +35,11 @@ from slipstream.core.errors import ConfigError, ConfigProblem, SlipstreamError
 from slipstream.core.evidence import CategoryEvidence
 from slipstream.core.fleet import Fleet
 from slipstream.core.node import NodeSpec
-from slipstream.core.overrides import Overrides
+from slipstream.core.node_state import NodeState
+from slipstream.core.overrides import Override, OverrideKind, Overrides
 from slipstream.core.policy import policy_of
 from slipstream.core.request import Pool
+from slipstream.core.roles import fleet_tau
 from slipstream.embedded import EmbeddedNode
 from slipstream.embedded.speculator import SpeculatorChoice
 from slipstream.engines.catalogue import abort_lag_s, added_fields, gauge_lag_s, read_statistics
@@ -49,6 +52,7 @@ from slipstream.settings import (
     Settings,
     acceptance_prior_of,
     read_settings,
+    role_settings_of,
     settings_of,
     steering_of,
     threshold_settings_of,
@@ -59,12 +63,21 @@ from slipstream.telemetry.fleet_readings import fleet_readings
 from slipstream.telemetry.instruments import Instruments
 from slipstream.telemetry.key_readings import key_readings
 from slipstream.telemetry.logs import configure_logs
-from slipstream.telemetry.metric import CLIENT_CONNECTIONS, CONFIG_RELOADS, LOST_LINES, Reading
+from slipstream.telemetry.metric import (
+    CLIENT_CONNECTIONS,
+    CONFIG_RELOADS,
+    LOST_LINES,
+    ROLE_CHANGES,
+    ROLES_WANTED,
+    Reading,
+)
 from slipstream.telemetry.reloads import Reloads
 from slipstream.telemetry.routing_readings import routing_readings
 from slipstream.telemetry.sinks import Sinks
 
 __all__ = ["CanNotListen", "NotReady", "Service", "build_dispatcher", "embedded_config", "running"]
+
+SURGE_NOTE = "a surge that does not pay for a change of roles"
 
 _log = structlog.get_logger()
 
@@ -110,11 +123,28 @@ class Service:
                 ),
                 *key_readings(lambda: () if self._keys is None else self._keys.keys),
                 *fleet_readings(dispatcher, monotonic),
+                Reading(ROLE_CHANGES, lambda: self.roles.samples()),
+                Reading(ROLES_WANTED, lambda: self.roles.wanted()),
             ],
         )
         self._keys: KeyRing | None = None
         self.gateway = Gateway(self._ports(settings), settings.limits)
-        self.supervisor = Supervisor(dispatcher, partial(_scraper, Authorities()), settings.timing, clock=monotonic)
+        self.supervisor = Supervisor(
+            dispatcher,
+            partial(_scraper, Authorities()),
+            settings.timing,
+            clock=monotonic,
+            holder=f"gateway {random.Random().getrandbits(64):016x}",
+        )
+        self.roles = RoleKeeper(
+            dispatcher.fleet,
+            lambda: self.supervisor.watches,
+            role_settings_of(settings.config),
+            waiting=lambda: sum(self.gateway.queue_lengths.values()),
+            pace=self._pace,
+            override=self._surge_ceiling,
+            clock=monotonic,
+        )
         self.membership = Membership(dispatcher, self.supervisor, clock=monotonic, forgotten=self.gateway.forget)
         self.discovery = Discovery(self.membership.set, addresses_of)
         self.calibrations = Calibrations(
@@ -157,6 +187,7 @@ class Service:
         self.gateway.configure(self._ports(settings), settings.limits)
         self.collector.categories = tuple(config.categories)
         self.supervisor.configure(settings.timing, [node.spec for node in self.dispatcher.fleet.nodes()])
+        self.roles.configure(role_settings_of(config))
         self.discovery.configure(settings.nodes, settings.templates, config.discovery.resolve_interval_s)
         for certificate, tls in (
             (self.gateway_certificate, settings.gateway_tls),
@@ -232,6 +263,20 @@ class Service:
             tracer=self.sinks.tracer,
             clock=monotonic,
         )
+
+    def _pace(self, node: NodeState, pool: Pool, sequences: int) -> float | None:
+        paces = self.settings.paces
+        return None if paces is None else paces(node, pool, sequences, fleet_tau(self.dispatcher.fleet.nodes()))
+
+    def _surge_ceiling(self, ceiling: int | None) -> None:
+        """An override, so that operators see it and can end it; what they have set themselves stays."""
+        kind, pool = OverrideKind.POOL_CEILING, Pool.SPECULATIVE
+        in_force = [one for one in self.dispatcher.overrides if (one.kind, one.subject) == (kind, pool)]
+        now = monotonic()
+        if ceiling is not None and not in_force:
+            self.dispatcher.override(Override(kind, pool, ceiling, SURGE_NOTE, now), now)
+        elif ceiling is None and any(one.note == SURGE_NOTE for one in in_force):
+            self.dispatcher.clear_override(kind, pool, now)
 
     def _worst_lag_s(self) -> float | None:
         return self.lag.worst_s
@@ -315,6 +360,7 @@ async def running(
             token=lambda: service.settings.admin_token,
             reloads=service.reloads,
             queue_lengths=lambda: service.gateway.queue_lengths,
+            roles=service.roles,
             key_ids=lambda: [policy.key_id for _, policy in service.settings.keys],
         )
         admin_tls = None if service.admin_certificate is None else service.admin_certificate.context
@@ -327,6 +373,7 @@ async def running(
             ("forget nodes", service.membership.run),
             ("loop lag", service.lag.run),
             ("look at calibrations", service.calibrations.run),
+            ("change roles", service.roles.run),
         ):
             stack.push_async_callback(_ended, asyncio.create_task(keep_running(name, run), name=name))
         stack.push_async_callback(service.close_gateway)

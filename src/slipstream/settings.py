@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ssl
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from slipstream.config import (
     FleetConfig,
@@ -23,13 +25,14 @@ from slipstream.config.sources import files_of
 from slipstream.config.targets import targets_by_class
 from slipstream.control.poller import Timing
 from slipstream.core.acceptance import AcceptancePrior
-from slipstream.core.advice import is_outdated
+from slipstream.core.calibration_watch import is_outdated
 from slipstream.core.category import Categorizer
 from slipstream.core.category_rules import DEFAULT_RULES
 from slipstream.core.errors import ConfigError, ConfigProblem
 from slipstream.core.keys import KeyPolicy
 from slipstream.core.node import NodeSpec
 from slipstream.core.policy import PolicyKind, Steering, ThresholdSettings
+from slipstream.core.roles import RoleSettings
 from slipstream.engines.catalogue import ENGINES
 from slipstream.gateway.limits import Limits, connections_allowed
 from slipstream.gateway.ports import Reader
@@ -37,11 +40,16 @@ from slipstream.gateway.reading import RequestReader
 from slipstream.gateway.tls import server_context
 from slipstream.telemetry.sinks import SinkSettings
 
+if TYPE_CHECKING:
+    from slipstream.costmodel.forecasts import Profile
+    from slipstream.costmodel.paces import ProfilePaces
+
 __all__ = [
     "Settings",
     "acceptance_prior_of",
     "read_settings",
     "reader_of",
+    "role_settings_of",
     "settings_of",
     "steering_of",
     "threshold_settings_of",
@@ -53,7 +61,8 @@ class Settings:
     """One configuration, as each part of the service is given it.
 
     ``nodes`` are those that are named, ``templates`` stand for as many nodes as their hosts have addresses. ``keys``
-    are digest and policy of each client's key. ``files`` are those that all this was read from.
+    are digest and policy of each client's key. ``files`` are those that all this was read from. ``paces`` tell what
+    changing a role is worth, ``None`` = no profile says so.
     """
 
     config: FleetConfig
@@ -71,6 +80,7 @@ class Settings:
     gateway_tls: ssl.SSLContext | None = None
     admin_tls: ssl.SSLContext | None = None
     files: tuple[Path, ...] = ()
+    paces: ProfilePaces | None = None
 
 
 def settings_of(config: FleetConfig, files: tuple[Path, ...] = ()) -> Settings:
@@ -93,6 +103,7 @@ def settings_of(config: FleetConfig, files: tuple[Path, ...] = ()) -> Settings:
         gateway_tls=_tls(config.gateway.tls),
         admin_tls=_tls(config.admin.tls),
         files=files,
+        paces=_paces_of(config),
     )
 
 
@@ -173,22 +184,48 @@ def steering_of(config: FleetConfig) -> Steering:
     if routing.policy != "predictive":
         return Steering(PolicyKind(routing.policy))
     # What a fleet without forecasts does without takes as long to load as all the rest.
+    from slipstream.costmodel.forecasts import ProfileForecasts
+
+    forecasts = ProfileForecasts(_profiles_of(config, "routing.policy is predictive"), is_outdated)
+    return Steering(PolicyKind.PREDICTIVE, targets_by_class(routing.targets), forecasts)
+
+
+def role_settings_of(config: FleetConfig) -> RoleSettings | None:
+    """When nodes change their roles; ``None`` = when operators say so."""
+    return None if config.roles is None else config.roles.settings()
+
+
+def _paces_of(config: FleetConfig) -> ProfilePaces | None:
+    """Raises ``ConfigError`` for profiles that say nothing of it."""
+    if config.roles is None or all(profile is None for profile in _profile_files(config)):
+        return None
+    from slipstream.costmodel.paces import ProfilePaces
+
+    return ProfilePaces(_profiles_of(config, "nodes change their roles by it"), is_outdated)
+
+
+def _profile_files(config: FleetConfig) -> Iterable[str | None]:
+    return dict.fromkeys([config.profile, *(node.profile for node in config.nodes)])
+
+
+def _profiles_of(config: FleetConfig, because: str) -> dict[str, Profile]:
+    """The profiles of a configuration, by their files. Raises ``ConfigError`` for those that foretell nothing."""
     from slipstream.costmodel.errors import ImpossibleInput
-    from slipstream.costmodel.forecasts import Profile, ProfileForecasts, foretelling_profile
+    from slipstream.costmodel.forecasts import foretelling_profile
 
     profiles: dict[str, Profile] = {}
     problems = []
-    for file in dict.fromkeys([config.profile, *(node.profile for node in config.nodes)]):
+    for file in _profile_files(config):
         if file is None:
             continue
         try:
             profiles[file] = foretelling_profile(Path(file))
         except ImpossibleInput as error:
-            allowed = "step times from a batch size of 1 on, since routing.policy is predictive"
+            allowed = f"step times from a batch size of 1 on, since {because}"
             problems.append(ConfigProblem(file, None, "", str(error), allowed))
     if problems:
         raise ConfigError(tuple(problems))
-    return Steering(PolicyKind.PREDICTIVE, targets_by_class(routing.targets), ProfileForecasts(profiles, is_outdated))
+    return profiles
 
 
 def _sinks(config: FleetConfig) -> SinkSettings:

@@ -10,10 +10,13 @@ import pytest
 from fleets import dispatcher_of, fleet_of, shape, speculative, standard
 from slipstream.admin import Admin
 from slipstream.admin.query import DEFAULT_LIMIT, DecisionQuery
+from slipstream.admin.roles import change_view, verdict_view
 from slipstream.admin.view import advice_view, attempt_view, decision_view, fleet_view
 from slipstream.core.advice import Advice, AdviceCode
 from slipstream.core.dispatch import DECISIONS_REMEMBERED, Dispatcher
 from slipstream.core.policy import AcceptanceFigure, Candidate
+from slipstream.core.request import Pool
+from slipstream.core.roles import RoleChange, RoleReason, RoleVerdict
 from slipstream.core.summary import category_summaries, node_summaries
 from slipstream.telemetry import FleetCollector, Instruments
 
@@ -68,3 +71,9 @@ def test_every_code_and_key_of_advice_is_told() -> None:
     assert entries(SECTIONS["/advice"]) == set(AdviceCode)
     (one,) = advice_view([Advice(AdviceCode.CHANGE_DRAFT, "fleet", "sentence")])
     assert [key for key in one if f"`{key}`" not in SECTIONS["/advice"]] == []
+
+
+def test_every_reason_and_key_of_roles_has_a_row() -> None:
+    verdict = RoleVerdict(RoleReason.QUIET, 0.1, 0, 1, raised=False)
+    keys = verdict_view(verdict).keys() | change_view(RoleChange("s", Pool.STANDARD, "agent", 0.0, verdict), 0.5).keys()
+    assert entries(SECTIONS["/roles"]) == set(RoleReason) | keys

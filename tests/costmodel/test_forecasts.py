@@ -13,8 +13,10 @@ from hypothesis import strategies as st
 from fleets import fleet_of, report, speculative, standard
 from slipstream.core.calibration import Calibration
 from slipstream.core.node_state import NodeState
+from slipstream.core.request import Pool
 from slipstream.costmodel.errors import ImpossibleInput
 from slipstream.costmodel.forecasts import Profile, ProfileForecasts, forecast_of, foretelling_profile
+from slipstream.costmodel.paces import ProfilePaces
 from slipstream.costmodel.profiles import LinearCosts, Provenance, TableCosts
 
 MADE = Provenance("vllm", "1", "none", "m", "2026-11-30")
@@ -113,3 +115,24 @@ def test_without_a_profile_that_holds_there_is_no_forecast() -> None:
 def test_forecasts_of_alike_profiles_are_alike() -> None:
     assert ProfileForecasts({"p": LINE}, bool) == ProfileForecasts({"p": replace(LINE)}, bool)
     assert ProfileForecasts({"p": LINE}, bool) != ProfileForecasts({"p": TABLE}, bool)
+
+
+def test_a_pace_is_the_tokens_of_a_step_over_its_time_in_either_role() -> None:
+    drafting, plain = nodes()
+    paces = ProfilePaces({"p.json": TABLE}, lambda _node: False)
+    for node in (drafting, plain):  # a standard node would draft what was measured
+        assert paces(node, Pool.STANDARD, 8, 3.0) == pytest.approx(8 / 0.014)
+        assert paces(node, Pool.SPECULATIVE, 8, 3.0) == pytest.approx(8 * 2.0 / 0.030)
+        assert paces(node, Pool.SPECULATIVE, 100, 3.0) == pytest.approx(8 * 2.0 / 0.030)  # as far as the table goes
+        assert paces(node, Pool.SPECULATIVE, 8, None) is None
+        assert paces(node, Pool.STANDARD, 0, 3.0) is None
+    line = ProfilePaces({"p.json": LINE}, lambda _node: False)
+    assert line(drafting, Pool.SPECULATIVE, 2, 3.0) == pytest.approx(2 * 3.0 / float(LINE.speculative_s(2, 4, 0.0)))
+    assert line(plain, Pool.SPECULATIVE, 2, 3.0) is None  # nobody knows what it would draft
+
+
+def test_nothing_is_known_of_a_node_without_profile_or_with_an_old_one() -> None:
+    drafting, _ = nodes()
+    assert ProfilePaces({"p.json": TABLE}, lambda _node: True)(drafting, Pool.STANDARD, 1, 3.0) is None
+    drafting.spec = replace(drafting.spec, calibration=None)
+    assert ProfilePaces({"p.json": TABLE}, lambda _node: False)(drafting, Pool.STANDARD, 1, 3.0) is None

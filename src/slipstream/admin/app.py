@@ -1,4 +1,4 @@
-"""The admin API: metrics, fleet, decisions, advice and overrides, over HTTP. Only overrides change anything."""
+"""The admin API: metrics, fleet, decisions, advice and overrides, over HTTP. Only overrides and roles are changed."""
 
 from __future__ import annotations
 
@@ -17,12 +17,23 @@ from aiohttp import web
 from slipstream.admin.auth import token_required
 from slipstream.admin.overrides import Known, override_view, read_kind, read_override
 from slipstream.admin.query import read_query
-from slipstream.admin.view import advice_view, attempt_view, config_view, decision_view, fleet_view, occupancy_view
+from slipstream.admin.roles import NoRoles, Roles, change_view, read_change, verdict_view
+from slipstream.admin.view import (
+    advice_view,
+    attempt_view,
+    calibrations_view,
+    config_view,
+    decision_view,
+    fleet_view,
+    occupancy_view,
+)
 from slipstream.core.advice import advise, not_foretold, stale_calibrations
+from slipstream.core.calibration_watch import calibration_summaries
 from slipstream.core.dispatch import Dispatcher, Placement, Refusal
 from slipstream.core.occupancy_group import occupancy_groups
 from slipstream.core.overrides import Override, OverrideKind
 from slipstream.core.request import PinSource, TrafficClass
+from slipstream.core.roles import NotChangeable
 from slipstream.telemetry import CONTENT_TYPE, FleetCollector, render
 from slipstream.telemetry.reloads import Reloads
 
@@ -46,7 +57,7 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 class Admin:
     """What the admin API reads from. ``clock`` is the fleet's, in seconds; ``version`` that of the software. ``token``
     gives what every request must bear now, ``None`` = nothing; ``key_ids`` the ids of the API keys that there are now;
-    ``queue_lengths`` how many requests wait for a node with room, by class.
+    ``queue_lengths`` how many requests wait for a node with room, by class. ``roles`` changes those of nodes.
     """
 
     dispatcher: Dispatcher
@@ -57,6 +68,7 @@ class Admin:
     reloads: Reloads = field(default_factory=Reloads)
     key_ids: Callable[[], Sequence[str]] = tuple
     queue_lengths: Callable[[], Mapping[TrafficClass, int]] = dict
+    roles: Roles = field(default_factory=NoRoles)
 
     def application(self) -> web.Application:
         """The routes, ready to be served."""
@@ -72,6 +84,8 @@ class Admin:
         application.router.add_post("/overrides", self._override)
         application.router.add_delete("/overrides", self._clear_all)
         application.router.add_delete("/overrides/{kind}/{subject}", self._clear)
+        application.router.add_get("/roles", self._roles)
+        application.router.add_post("/roles", self._change_role)
         application.router.add_get("/health", self._health)
         return application
 
@@ -86,6 +100,7 @@ class Admin:
         now = self.clock()
         fleet["queue"] = dict(self.queue_lengths())
         fleet["stale_calibrations"] = advice_view(stale_calibrations(self.dispatcher.fleet.nodes()))
+        fleet["calibrations"] = calibrations_view(calibration_summaries(self.dispatcher.fleet.nodes()))
         fleet["not_foretold"] = advice_view(not_foretold(self.dispatcher))
         return _json(fleet | {"overrides": self._in_force(now), "config": config_view(self.reloads, now)})
 
@@ -172,6 +187,26 @@ class Admin:
             return None
         return self.dispatcher.overrides.pin_at(attempt.decision.at, shape.category, shape.key_id)
 
+    async def _roles(self, _request: web.Request) -> web.Response:
+        now = self.clock()
+        verdict = self.roles.verdict
+        changes = [change_view(change, now) for change in reversed(list(self.roles.changes))]
+        return _json({"verdict": None if verdict is None else verdict_view(verdict), "changes": changes})
+
+    async def _change_role(self, request: web.Request) -> web.Response:
+        if request.content_type != "application/json":  # as for overrides
+            return _problem(415, "a role is changed with a body of content-type application/json")
+        nodes = {node.name: node.pool for node in self.dispatcher.fleet.nodes()}
+        try:
+            name, pool = read_change(await request.read(), nodes)
+        except ValueError as error:
+            return _problem(400, str(error))
+        try:
+            change = await self.roles.change(name, pool)
+        except NotChangeable as error:
+            return _problem(409, str(error))
+        return _json({"change": change_view(change, self.clock())}, 202)
+
     async def _health(self, _request: web.Request) -> web.Response:
         return _json({"status": "ok", "version": self.version})
 
@@ -211,7 +246,9 @@ async def _errors_as_sentences(request: web.Request, handler: Handler) -> web.St
         response.headers["allow"] = allowed
         return response
     except web.HTTPNotFound:
-        paths = "/metrics, /fleet, /decisions, /decisions/{request_id}, /occupancy, /advice, /overrides and /health"
+        paths = (
+            "/metrics, /fleet, /decisions, /decisions/{request_id}, /occupancy, /advice, /overrides, /roles and /health"
+        )
         return _problem(404, f"there is no {request.path}; there are {paths}")
     except web.HTTPRequestEntityTooLarge:
         return _problem(413, f"a body may have at most {MAX_BODY_BYTES} bytes")

@@ -13,6 +13,7 @@ from pydantic import ValidationError
 from slipstream.config.calibration import calibration_from_file
 from slipstream.config.document import Path, Report, value_at
 from slipstream.config.endpoints import ApiKey
+from slipstream.config.roles import check_watermarks
 from slipstream.config.schema import DEFAULT_CATEGORIES, FleetConfig, Polling
 from slipstream.config.section import Secret
 from slipstream.config.values import (
@@ -44,6 +45,7 @@ def check(data: object, report: Report) -> Iterator[ConfigProblem]:
     yield from _profile(data, (), report)
     yield from check_targets(data, ("routing", "targets"), report)
     yield from _policy(data, report)
+    yield from _roles(data, report)
 
 
 def _entries(data: object, key: str) -> list[object]:
@@ -145,7 +147,7 @@ def _nodes(data: object, report: Report) -> Iterator[ConfigProblem]:
             seen = first.setdefault((key, value), index) if value is not None else index
             if seen != index:
                 yield report(("nodes", index, key), f'"{value}", as in nodes[{seen}]', f"a {key} of its own")
-        for key in ("ceiling", "speculator"):
+        for key in ("ceiling", "speculator") if value_at(nodes, index, "agent") is None else ():
             if value_at(nodes, index, "pool") == "standard" and value_at(nodes, index, key) is not None:
                 found = "a key without effect in the standard pool"
                 yield report(("nodes", index, key), found, "to leave it out; max_in_flight limits any node")
@@ -169,6 +171,15 @@ def _agent(node: object, path: Path, report: Report) -> Iterator[ConfigProblem]:
     elif value_at(node, "resolve") == "all":
         allowed = "one entry for each node that has an agent: each agent has an address of its own"
         yield report((*path, "agent"), "an agent beside `resolve: all`", allowed)
+
+
+def _roles(data: object, report: Report) -> Iterator[ConfigProblem]:
+    if value_at(data, "roles") is None:
+        return
+    yield from check_watermarks(data, ("roles",), report)
+    nodes = _entries(data, "nodes")
+    if value_at(data, "discovery", "file") is None and all(value_at(node, "agent") is None for node in nodes):
+        yield report(("roles",), "roles that change, and no node with an agent", "an `agent` for some node")
 
 
 def _identity(key: str, value: object) -> str | None:

@@ -54,13 +54,18 @@ class RolesSection(Section):
         default=_USUAL.surge_ceiling,
         description="Ceiling of speculative nodes in a surge that does not pay for a change; left out = as ever.",
     )
-    drain_timeout_s: Seconds = Field(
-        default=120.0, description="For so long a node may finish what it has; then it keeps its role."
+    surge_gain: Load = Field(
+        default=_USUAL.surge_gain,
+        description="Share by which a full node without speculator makes more tokens, where no profile is known.",
+    )
+    quiet_gain: Load = Field(
+        default=_USUAL.quiet_gain,
+        description="Share by which a node with speculator makes more in quiet, where no profile is known.",
     )
 
     def settings(self) -> RoleSettings:
         """For the controller."""
-        return RoleSettings(**self.model_dump(exclude={"drain_timeout_s", "restart_s"}))
+        return RoleSettings(**self.model_dump(include=set(RoleSettings.__dataclass_fields__)))
 
 
 def check_watermarks(data: object, path: Path, report: Report) -> Iterator[ConfigProblem]:

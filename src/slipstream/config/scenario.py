@@ -63,6 +63,9 @@ class ScenarioRoles(RolesSection):
     """When nodes change their roles, as in `fleet.yaml`; and how long an engine takes for it."""
 
     restart_s: Seconds = Field(description="Seconds from an engine's end until it serves in its other role.")
+    drain_timeout_s: Seconds = Field(
+        default=120.0, description="For so long a node may finish what it has; then it keeps its role."
+    )
 
 
 class PolicySection(Section):

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, ConfigDict, Field, StringConstraints, model_validator
 
 from slipstream.config.endpoints import Admin, Gateway
+from slipstream.config.roles import RolesSection
 from slipstream.config.section import Count, NodeName, OutputFile, PoolName, Seconds, Secret, Section, Share
 from slipstream.config.targets import FleetTargets
 from slipstream.config.values import collector_url, node_url
@@ -378,6 +379,10 @@ class FleetConfig(Section):
     )
     calibration: CalibrationRules = Field(
         default=CalibrationRules(), description="What a calibration that no longer holds changes."
+    )
+    roles: RolesSection | None = Field(
+        default=None,
+        description="When nodes with an agent change their roles by themselves; left out = when operators say so.",
     )
     log: Log = Field(default=Log(), description="Structured logs.")
     record: Record | None = Field(

@@ -8,13 +8,28 @@ is lost meanwhile.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Literal
 
+from slipstream.core.errors import SlipstreamError
+from slipstream.core.node_state import NodeState
 from slipstream.core.request import Pool
 
-__all__ = ["Payoff", "RoleController", "RoleNode", "RoleReason", "RoleSettings", "RoleVerdict", "remaining_s"]
+__all__ = [
+    "By",
+    "NotChangeable",
+    "Payoff",
+    "RoleChange",
+    "RoleController",
+    "RoleNode",
+    "RoleReason",
+    "RoleSettings",
+    "RoleVerdict",
+    "fleet_tau",
+    "remaining_s",
+]
 
 PERIODS_REMEMBERED = 32
 
@@ -41,7 +56,13 @@ class RoleSettings:
     expected_high_s: float = 1800.0
     expected_low_s: float = 7200.0
     transition_s: float = 120.0
+    surge_gain: float = 0.1
+    quiet_gain: float = 0.15
     surge_ceiling: int | None = None
+
+
+class NotChangeable(SlipstreamError):
+    """A node's role can not be changed now."""
 
 
 class RoleReason(StrEnum):
@@ -127,6 +148,28 @@ class RoleVerdict:
     payoff: Payoff | None = None
 
 
+By = Literal["controller", "operator", "agent"]
+"""Who wanted a change: the controller, an operator through this gateway, or somebody who told the agent."""
+
+
+@dataclass(slots=True)
+class RoleChange:
+    """A node's change to the role ``pool``. ``began_at`` and ``ended_at`` are times of the fleet's clock, ``phases``
+    are seconds. ``verdict`` is what the controller began it for. ``ok`` is ``None`` while it runs; ``why`` says why it
+    is not.
+    """
+
+    node: str
+    pool: Pool
+    by: By
+    began_at: float
+    verdict: RoleVerdict | None = None
+    ended_at: float | None = None
+    ok: bool | None = None
+    why: str | None = None
+    phases: Mapping[str, float] | None = None
+
+
 class RoleController:
     """Decides on roles, look by look; it remembers how long load was high and low, and how long changes took."""
 
@@ -153,6 +196,10 @@ class RoleController:
         self._raised = False
         self._failed: dict[str, float] = {}
         """When each node last failed to change its role."""
+
+    def configure(self, settings: RoleSettings) -> None:
+        """Decide by these from now on; what was seen is kept."""
+        self._settings = settings
 
     @property
     def in_transition(self) -> str | None:
@@ -281,3 +328,16 @@ def remaining_s(periods: Iterable[float], lasted_s: float, expected_s: float) ->
     """
     longer = [period - lasted_s for period in (*periods, expected_s) if period > lasted_s]
     return sum(longer) / len(longer) if longer else lasted_s
+
+
+def fleet_tau(nodes: Iterable[NodeState]) -> float | None:
+    """Mean acceptance length of all that nodes have drafted since their engines started (1 and up); ``None`` = they
+    have verified nothing, or do not say.
+    """
+    accepted = steps = 0
+    for node in nodes:
+        counters = None if node.report is None else node.report.counters
+        if counters is not None and counters.accepted is not None and counters.verify_steps:
+            accepted += counters.accepted
+            steps += counters.verify_steps
+    return 1.0 + accepted / steps if steps else None

@@ -22,6 +22,8 @@ __all__ = [
     "OVERRIDES",
     "QUEUE_REQUESTS",
     "QUEUE_TIMEOUTS",
+    "ROLES_WANTED",
+    "ROLE_CHANGES",
     "Metric",
     "Reading",
     "Samples",
@@ -56,6 +58,15 @@ CLIENT_CONNECTIONS = Metric(Kind.GAUGE, "client_connections", "Clients that are 
 CONFIG_RELOADS = Metric(
     Kind.COUNTER, "config_reloads", "Times the configuration was read again, by how it went.", ("result",)
 )
+
+ROLE_CHANGES = Metric(
+    Kind.COUNTER,
+    "role_changes",
+    "Changes of nodes' roles that have ended, by the role that was wanted, and whether it was had.",
+    ("pool", "result"),
+)
+
+ROLES_WANTED = Metric(Kind.GAUGE, "speculative_nodes_wanted", "How many nodes should be speculative at this load.")
 
 OVERRIDES = Metric(Kind.GAUGE, "overrides", "Overrides of operators in force, by kind.", ("kind",))
 
@@ -110,6 +121,8 @@ METRICS: tuple[Metric, ...] = (
     KEY_REQUESTS,
     KEY_IN_FLIGHT,
     OVERRIDES,
+    ROLE_CHANGES,
+    ROLES_WANTED,
     INTENDED_REQUESTS,
     AFFINITY_REQUESTS,
     QUEUE_REQUESTS,
