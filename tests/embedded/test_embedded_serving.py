@@ -77,6 +77,12 @@ async def test_slots_show_which_node_speculates(shared_fleet: EmbeddedFleet) -> 
     assert {slot["n_ctx"] for slot in shown["spec-0"]} == {1024}
 
 
+async def test_slots_share_a_cache_of_which_none_has_more_than_its_part(shared_fleet: EmbeddedFleet) -> None:
+    async with client_of(shared_fleet.nodes[0]) as client:
+        with pytest.raises(openai.BadRequestError, match=r"exceeds the available context size \(1024 tokens\)"):
+            await client.chat.completions.create(model="m", messages=user("word " * 1024), max_tokens=1)
+
+
 async def test_a_short_answer_that_repeats_its_prompt_is_drafted_on_the_speculative_node_only(
     shared_fleet: EmbeddedFleet,
 ) -> None:

@@ -102,6 +102,7 @@ def test_one_thread_computes_and_many_may_wait_for_connections() -> None:
     assert parameters.cpuparams.n_threads == parameters.cpuparams_batch.n_threads == 1
     assert parameters.n_threads_http >= 4 * parameters.n_parallel
     assert parameters.n_ctx == 8 * 1024
+    assert parameters.kv_unified
     assert parameters.endpoint_metrics
     assert parameters.endpoint_slots
 

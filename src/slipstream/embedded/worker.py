@@ -59,6 +59,10 @@ def server_parameters(
     parameters.n_threads_http = HTTP_THREADS
     parameters.n_parallel = slots
     parameters.n_ctx = slots * context_per_slot
+    # One cache, of which each slot has its share. Slots with caches of their own are computed in one pass only where
+    # they are neighbours: four of eight that are not took 83 ms a step so, and take 53.
+    parameters.kv_unified = True
+    parameters.kv_unified_per_slot = context_per_slot
     parameters.n_gpu_layers = 0
     parameters.fit_params = False  # asks what fits on a GPU
     parameters.cache_ram_mib = 0  # would grow to 8 GiB beside the slots' own caches
