@@ -137,6 +137,28 @@ def test_at_every_instant_all_who_came_have_ended_or_run_or_wait(made: tuple[Sce
     assert all(node.own == 0 for node in loop.gateway.dispatcher.fleet.nodes())
 
 
+@settings(max_examples=20, deadline=None)
+@given(random_scenarios(), st.sampled_from([0.005, 0.25]), st.booleans())
+def test_polls_that_are_left_out_would_have_changed_nothing(
+    made: tuple[Scenario, Policy],
+    report_delay_s: float,
+    statistics: bool,
+) -> None:
+    """A gateway that takes reports for stale after one beat and a half hears every one."""
+    chosen, policy = made
+    logs: list[list[bytes]] = []
+    for stale_after_s in (0.15, 1.0, 30.0):
+        logs.append([])
+        gateway = replace(
+            chosen.gateway,
+            stale_after_s=stale_after_s,
+            report_delay_s=report_delay_s,
+            request_statistics=statistics,
+        )
+        simulate(replace(chosen, gateway=gateway), policy, 1, events=logs[-1].append)
+    assert logs[0] == logs[1] == logs[2]
+
+
 @settings(max_examples=15, deadline=None)
 @given(random_scenarios())
 def test_engines_that_run_ahead_give_what_engines_give_that_are_held_at_every_millisecond(

@@ -15,6 +15,7 @@ from slipstream.core.circuit import CircuitState, verdict
 from slipstream.core.departures import Departure
 from slipstream.core.errors import EngineDown, EngineError, EngineGarbage
 from slipstream.core.journal import Journal
+from slipstream.core.load_index import LoadIndex
 from slipstream.core.node import (
     DEFAULT_CEILING,
     DEFAULT_MAX_IN_FLIGHT,
@@ -511,9 +512,6 @@ class Fleet:
                 node.saturated = saturated
                 node.saturation_events += saturated
                 node.saturated_time.set(saturated, now)
-        if node.index is not None:
-            node.index.remove(node)
-            node.index = None
         group = node.group
         if group is None:
             return
@@ -531,17 +529,23 @@ class Fleet:
             _count(group.closed, node.closed, -1)
             _count(group.closed, closed, 1)
             node.closed = closed
+        index: LoadIndex[NodeState] | None = None
+        load = node.load
         if full or not node.healthy or node.ejected or node.draining:
-            return
-        if node.pool is Pool.STANDARD:
+            pass
+        elif node.pool is Pool.STANDARD:
             index, load = group.open, occupancy / node.full_at + (0.0 if node.fresh else STALE_PENALTY)
         elif closed is None:
             index, load = group.open, occupancy / node.ceiling
         else:
             index, load = group.spare, occupancy / node.full_at
-        node.load = load
-        index.add(node, load)
-        node.index = index
+        if index is node.index and load == node.load:
+            return  # a report that changes nothing leaves it where it is among its equals
+        if node.index is not None:
+            node.index.remove(node)
+        node.index, node.load = index, load
+        if index is not None:
+            index.add(node, load)
 
     def _may_eject(self, node: NodeState) -> bool:
         """Whether half or more of the nodes that could do its work would be left. Of one node, none is ejected."""

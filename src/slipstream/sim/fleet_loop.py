@@ -120,6 +120,7 @@ class FleetLoop:
         "_requests",
         "_rows",
         "_rows_of",
+        "_stale_after_s",
         "arrived",
         "ended_at",
         "gateway",
@@ -140,6 +141,7 @@ class FleetLoop:
         over_at: float,
         poll_interval_s: float,
         report_delay_s: float,
+        stale_after_s: float,
         progress: Callable[[float], None] | None,
     ) -> None:
         self.gateway = gateway
@@ -159,6 +161,7 @@ class FleetLoop:
         self._over_at = over_at
         self._poll_interval_s = poll_interval_s
         self._report_delay_s = report_delay_s
+        self._stale_after_s = stale_after_s
         self._progress = progress
         self._notes: list[Note] = []
         self._answers: deque[Answer] = deque()
@@ -205,7 +208,9 @@ class FleetLoop:
             elif received_at == at:
                 self._receive(answers.popleft())
             elif reached_at == at:
-                sent.popleft().deliver()
+                node = sent.popleft().deliver()
+                if node is not None:
+                    self._poll_soon(node)
             elif next_arrival == at:
                 self._arrive()
             else:
@@ -306,7 +311,8 @@ class FleetLoop:
         _, kind, _, what = due
         if kind == ASK:
             assert isinstance(what, Node)
-            self._ask(what)
+            if what.poll_at == due[0]:  # and was not put forward
+                self._ask(what)
         elif kind == CAPACITY:
             assert isinstance(what, Resize)
             self._resize(what.group, what.size)
@@ -314,6 +320,8 @@ class FleetLoop:
             assert isinstance(what, Roles)
             gateway = self.gateway
             what.look(self, gateway.queue.count, gateway.now)
+            for node in self.nodes:
+                gateway.followed(node)
             heappush(gateway.due, (gateway.now + LOOK_S, LOOK, 0, what))
         else:
             self.gateway.beat()
@@ -322,10 +330,18 @@ class FleetLoop:
         """Poll a node: the answer tells how it is now, and comes later."""
         now = self.gateway.now
         if node.state is None:
-            node.polled = False
+            node.poll_at = inf
             return
         self._answers.append(Answer(node, now, now + self._report_delay_s, node.report(now)))
-        heappush(self.gateway.due, (node.next_poll(now, self._poll_interval_s), ASK, node.index, node))
+        node.poll_at = node.next_telling_poll(now, self._poll_interval_s, self._stale_after_s)
+        heappush(self.gateway.due, (node.poll_at, ASK, node.index, node))
+
+    def _poll_soon(self, node: Node) -> None:
+        """Poll a node at its next beat."""
+        beat = node.next_poll(self.gateway.now, self._poll_interval_s)
+        if beat < node.poll_at:
+            node.poll_at = beat
+            heappush(self.gateway.due, (beat, ASK, node.index, node))
 
     def _receive(self, answer: Answer) -> None:
         """A poll's answer has come."""
@@ -373,6 +389,4 @@ class FleetLoop:
         state = gateway.dispatcher.fleet.node(node.name)
         assert state is not None
         node.joined(state, gateway.now)
-        if not node.polled:
-            node.polled = True
-            heappush(gateway.due, (node.next_poll(gateway.now, self._poll_interval_s), ASK, node.index, node))
+        self._poll_soon(node)

@@ -254,8 +254,8 @@ class Exchange:
                 gateway.log.expire(gateway.now, self.number)
             self.end(_EXPIRED)
 
-    def deliver(self) -> None:
-        """The request has reached its node."""
+    def deliver(self) -> Node | None:
+        """The request has reached its node, which is returned if it does not take it."""
         gateway, placement = self._gateway, self.placement
         assert placement is not None
         state = placement.state
@@ -266,7 +266,7 @@ class Exchange:
             self.sequence = sequence
             if state.learned.limit is not None:
                 gateway.dispatcher.took(placement, gateway.now)
-            return
+            return None
         # One that could never fit is the client's own fault, and no sign of a full node.
         fits = node.engine.fits(self.prompt_tokens, self.output_tokens)
         ending, status = (Ending.FULL, 503) if fits else (Ending.REFUSED, 400)
@@ -274,7 +274,7 @@ class Exchange:
         self._avoid |= {node.name}
         if not fits:
             self._refuse()
-            return
+            return node
         if gateway.log is not None:
             gateway.log.full(gateway.now, self.number, node.name)
         if self._retries_left > 0:
@@ -283,6 +283,7 @@ class Exchange:
         elif gateway.queue.size == 0 or not self._wait():
             self._refuse()
         gateway.freed()
+        return node
 
     def settle(self, outcome: Outcome) -> None:
         """Let go of the placement."""

@@ -37,8 +37,9 @@ class Node:
 
     ``acceptance`` is what its speculator has accepted of each category, by the category's index; empty for a standard
     node. ``ends_at`` is when the running step ends, infinity = none runs. ``capacity`` is how many its engine runs at
-    once. ``polled``: its next poll is due. ``state`` is the gateway's view of it, ``None`` while it is not in the
-    fleet. ``joined_at`` and ``present_s`` are since when it is there, and for how long it was before.
+    once. ``poll_at`` is when it is polled next, infinity = it is not. ``state`` is the gateway's view of it, ``None``
+    while it is not in the fleet. ``joined_at`` and ``present_s`` are since when it is there, and for how long it was
+    before.
     """
 
     __slots__ = (
@@ -61,7 +62,7 @@ class Node:
         "leaving",
         "name",
         "phase",
-        "polled",
+        "poll_at",
         "present_s",
         "saturated_at",
         "saturated_s",
@@ -90,7 +91,7 @@ class Node:
         self.ends_at: float = inf
         self.state: NodeState | None = None
         self.leaving = False
-        self.polled = False
+        self.poll_at: float = inf
         self.joined_at = 0.0
         self.present_s = 0.0
         self.saturated_at = -1.0
@@ -181,6 +182,26 @@ class Node:
         """
         beat = (floor(after / interval_s - self.phase) + 1 + self.phase) * interval_s
         return beat if beat > after else beat + interval_s
+
+    def next_telling_poll(self, now: float, interval_s: float, stale_after_s: float) -> float:
+        """The next poll after the one of ``now`` whose answer the gateway would miss: the last that comes before it
+        takes this one for stale, or the first that reads counters anew. Others would change nothing: here nobody else
+        sends to a node, so what it says of its load is at most what the gateway has booked. A node of which nothing is
+        known yet, and one that has refused a request, is polled at every beat.
+        """
+        beat, state = self.next_poll(now, interval_s), self.state
+        if state is None or not state.fresh or state.refusing or state.learned.limit is not None:
+            return beat
+        number = floor((now + stale_after_s) / interval_s - self.phase) + 1
+        while (number + self.phase) * interval_s - now > stale_after_s:
+            number -= 1
+        if self._speculates:
+            counters = floor(self._counters_due / interval_s - self.phase)
+            while (counters + self.phase) * interval_s < self._counters_due:
+                counters += 1
+            number = min(number, counters)
+        telling = (number + self.phase) * interval_s
+        return max(beat, telling)
 
     def report(self, now: float) -> NodeReport:
         """What its engine says when it is asked now."""

@@ -138,6 +138,7 @@ def fleet_loop(
         scenario.warm_up_s + scenario.window_s + scenario.drain_s,
         settings.poll_interval_s,
         settings.report_delay_s,
+        settings.stale_after_s,
         progress,
     )
     roles = None
