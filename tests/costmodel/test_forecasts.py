@@ -108,6 +108,7 @@ def test_without_a_profile_that_holds_there_is_no_forecast() -> None:
     drafting, plain = nodes(k=7)
     assert forecasts(TABLE)(drafting) is None
     assert forecasts(TABLE, outdated=True)(plain) is None
+    assert ProfileForecasts({"other.json": TABLE}, lambda _node: False)(plain) is None
     (bare,) = fleet_of(standard("t")).nodes()
     assert forecasts(TABLE)(bare) is None
 

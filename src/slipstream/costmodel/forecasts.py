@@ -42,9 +42,9 @@ class ProfileForecasts:
         calibration = node.spec.calibration
         if calibration is None or self.outdated(node):
             return None
-        profile = self.profiles[calibration.file]
-        k = _draft_length(profile, node)
-        if k is None:
+        profile = self.profiles.get(calibration.file)  # it may be of a configuration before
+        k = None if profile is None else _draft_length(profile, node)
+        if profile is None or k is None:
             return None
         key = calibration.file, k
         if key not in self._made:
