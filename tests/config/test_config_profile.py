@@ -9,7 +9,7 @@ import pytest
 
 from slipstream.config import node_specs, parse
 from slipstream.config.sources import files_of
-from slipstream.core.calibration import Calibration
+from slipstream.core.calibration import Calibration, MeasuredAcceptance, MeasuredTime, MeasuredTraffic
 from slipstream.core.errors import ConfigError
 
 PROFILE = {"engine": "vllm", "version": "0.32.0", "hardware": "1x H100", "model": "m", "date": "2026-11-30"}
@@ -61,3 +61,32 @@ def test_what_is_no_profile_is_refused_where_it_stands(tmp_path: Path, document:
     (problem,) = error.value.problems
     assert (problem.key, problem.line) == ("profile", 2)
     assert allowed in problem.allowed
+
+
+def test_what_a_profile_promises_is_read_with_it(tmp_path: Path) -> None:
+    figures = {
+        "replicas": 2,
+        "system_fingerprints": ["a", "b"],
+        "times": [
+            {"k": 4, "batch_size": 8, "tpot_ms": 20, "interval_ms": [18, 22]},
+            {"k": 4, "batch_size": 1, "tpot_ms": 10, "interval_ms": None},
+        ],
+        "acceptance": [
+            {"speculator": "draft-k4", "category": "code", "tokens_per_step": 3.0, "interval": [2.8, 3.2]},
+            {"speculator": "draft-k4", "category": "chat", "tokens_per_step": 2.0, "interval": None},
+        ],
+        "traffic": {"categories": {"code": 0.5, "chat": 0.5}, "context_tokens": [400.0, 600.0]},
+        "prefill_base_ms": 2.0,
+        "coefficients": {"prefill_token_s": 0.001},
+    }
+    written(tmp_path, fleet=PROFILE | figures)
+    section = "nodes:\n  - {name: spec-0, hardware: 1x H200, replicas: 3, "
+    (spec, _) = node_specs(parse(FLEET.replace("nodes:\n  - {name: spec-0, ", section), "fleet.yaml", tmp_path))
+    calibration = spec.calibration
+    assert calibration is not None
+    assert calibration.times == (MeasuredTime(4, 1, 0.01, 0.01, 0.01), MeasuredTime(4, 8, 0.02, 0.018, 0.022))
+    assert calibration.acceptance == (MeasuredAcceptance("draft-k4", "code", 3.0, (2.8, 3.2)),)
+    assert calibration.traffic == MeasuredTraffic((("chat", 0.5), ("code", 0.5)), 400.0, 600.0)
+    assert (calibration.replicas, calibration.system_fingerprints) == (2, ("a", "b"))
+    assert calibration.prefill == (0.002, 0.001)
+    assert (spec.hardware, spec.replicas) == ("1x H200", 3)

@@ -132,6 +132,15 @@ def test_slower_and_faster_than_promised_is_told_with_its_figures() -> None:
 
 
 @pytest.mark.parametrize(
+    ("least", "most", "shown"), [(1, 1, "1 sequence"), (2, 2, "2 sequences"), (65, None, "65 sequences or more")]
+)
+def test_a_range_is_told_in_words(least: int, most: int | None, shown: str) -> None:
+    time = LearnedTime(least, most, 100, 80.0, 0.1, (0.1, 0.1))
+    found = time_departures([Learned(time, ExpectedTime(0.01, 0.01, 0.01))], PROMISES, None, {})
+    assert list(found) == [f"time per token at {shown}"]
+
+
+@pytest.mark.parametrize(
     "figures",
     [learned(0.020), learned(0.027), learned(0.030, effective=49.0), learned(0.030, promised=False)],
     ids=["as promised", "a little slower", "too few", "nothing promised"],

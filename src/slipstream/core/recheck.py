@@ -151,7 +151,7 @@ def time_departures(
     for time, expected in learned:
         if expected is None or time.interval is None or time.effective < LEAST_REQUESTS:
             continue
-        name = f"time per token at {_range(time.least, time.most)} sequences"
+        name = f"time per token at {_sequences(time.least, time.most)}"
         others = (LAST if time.most is None else time.most) - 1
         profile = (expected.low_s, expected.high_s + others * _prompt_s(calibration, traffic))
         if has_left(name in before, time.tpot_s, time.interval, profile, TIME_LEAVES, TIME_RETURNS):
@@ -214,10 +214,12 @@ def _prompt_s(calibration: Calibration, traffic: Traffic | None) -> float:
     return (base_s + token_s * prompt) / output
 
 
-def _range(least: int, most: int | None) -> str:
+def _sequences(least: int, most: int | None) -> str:
     if most is None:
-        return f"{least} or more"
-    return f"{least}" if least == most else f"{least} to {most}"
+        return f"{least} sequences or more"
+    if least < most:
+        return f"{least} to {most} sequences"
+    return f"{least} sequence{'s' * (least > 1)}"
 
 
 def _ms(seconds: float) -> str:
