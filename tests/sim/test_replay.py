@@ -94,6 +94,17 @@ def test_what_never_speculated_is_an_interval_and_what_did_almost_none(replayed:
     assert bound.low.goodput >= lists.goodput[1] - 1e-6
 
 
+def test_recorded_traffic_can_be_placed_by_what_is_foretold(recording: Path) -> None:
+    predictive = Policy("predictive", PolicyKind.PREDICTIVE)
+    ((low, high),) = (
+        (one.low, one.high) for one in replay(replace(fleet(predictive), seeds=(1,)), traffic_of(recording)).policies
+    )
+    assert isinstance(low, PolicyResult)
+    assert isinstance(high, PolicyResult)
+    assert low.mean.reasons.get("speculative", 0.0) > 0.3
+    assert high.mean.requests.goodput >= low.mean.requests.goodput > 0.0
+
+
 def test_json_has_both_ends_and_what_is_known(recording: Path, replayed: Replay) -> None:
     found = json.loads(json.dumps(replay_as_json(replayed, traffic_of(recording)), allow_nan=False))
     assert [policy["name"] for policy in found["policies"]] == ["lists", "all-speculative", "all-standard", "bound"]
