@@ -29,7 +29,7 @@ from slipstream.core.policy import (
     Reason,
     ThresholdSettings,
 )
-from slipstream.core.policy.predictive import LOOKED_AT_S
+from slipstream.core.policy.predictive import LOOK_AT_MOST, LOOK_EVERY_S
 from slipstream.core.request import Pool, TrafficClass
 from slipstream.core.summary import node_summaries
 
@@ -120,7 +120,7 @@ def configure(dispatcher: Dispatcher, settings: ThresholdSettings) -> None:
     dispatcher.configure(settings, AcceptancePrior(), half_life=600.0, stale_after_s=1e9, hysteresis=0, now=0.2)
 
 
-def test_a_forecast_that_stops_being_valid_leaves_its_node_to_threshold_within_a_second() -> None:
+def test_a_forecast_that_stops_being_valid_soon_leaves_its_node_to_threshold() -> None:
     forecasts = Forecasts()
     forecasts.by_pool[Pool.STANDARD] = takes(60.0, 1.0, 0)
     fleet = fleet_of(speculative("s", ceiling=1), standard("t"))
@@ -128,11 +128,25 @@ def test_a_forecast_that_stops_being_valid_leaves_its_node_to_threshold_within_a
     dispatcher = dispatcher_of(fleet, forecasts)
     assert [place(dispatcher).decision.node for _ in range(3)] == ["s"] * 3
     forecasts.without = {"s"}
-    assert place(dispatcher, now=0.1 + LOOKED_AT_S).decision.node == "t"  # its ceiling holds again
+    assert place(dispatcher, now=0.1 + LOOK_EVERY_S).decision.node == "t"  # its ceiling holds again
     (drafting, _) = fleet.nodes()
     assert dispatcher.policy.kind_for(drafting) is PolicyKind.THRESHOLD
     forecasts.without = set()
-    assert place(dispatcher, now=0.2 + 2 * LOOKED_AT_S).decision.node == "s"
+    assert place(dispatcher, now=0.2 + 2 * LOOK_EVERY_S).decision.node == "s"
+
+
+def test_of_many_nodes_all_are_looked_at_in_turn() -> None:
+    forecasts = Forecasts()
+    names = [f"t{number:03}" for number in range(2 * LOOK_AT_MOST + 2)]
+    dispatcher = dispatcher_of(fleet_of(*map(standard, names)), forecasts)
+    dispatcher.fleet.configure(0.0, stale_after_s=1e9, hysteresis=0)
+    first = place(dispatcher)
+    forecasts.without = {names[-1]}
+    figures_after = []
+    for look in range(1, 4):
+        place(dispatcher, now=0.1 + look * (LOOK_EVERY_S + 1e-3))
+        figures_after.append(seen(dispatcher, first)[names[-1]].foretold is not None)
+    assert figures_after == [True, True, False]
 
 
 def test_a_reload_looks_at_every_forecast_at_once() -> None:

@@ -50,8 +50,9 @@ NOTABLE: Final = 0.02
 STALE_AFTER_S: Final = 60.0
 """A category whose drafts were measured within so many seconds needs no probe."""
 TIE: Final = 1e-9
-LOOKED_AT_S: Final = 1.0
-"""Seconds for which a node's forecast is taken to be valid once it was."""
+LOOK_EVERY_S: Final = 0.1
+LOOK_AT_MOST: Final = 32
+"""So often so many nodes, in turn, are asked whether their forecast holds: all at once would hold a request up."""
 SHUNNED: Final = 1000.0
 """As the fleet's index: a standard node of which nothing recent is known comes after all others."""
 
@@ -105,11 +106,11 @@ class _Place:
 
 
 class _Places:
-    """The places of all nodes that serve a model, as long as these are its groups, and ``known_at`` is not long ago.
-    ``whole``: all have a forecast.
+    """The places of all nodes that serve a model, as long as these are its groups. ``whole``: all have a forecast.
+    ``look_at`` is when it is asked whether forecasts are still valid, beginning with that of the place at ``turn``.
     """
 
-    __slots__ = ("found", "known_at", "speculative", "standard", "whole")
+    __slots__ = ("found", "look_at", "speculative", "standard", "turn", "whole")
 
     def __init__(
         self,
@@ -117,9 +118,10 @@ class _Places:
         standard: tuple[ReplicaGroup, ...],
         found: list[_Place],
         whole: bool,  # noqa: FBT001 - a row of data
-        known_at: float,
+        look_at: float,
     ) -> None:
-        self.known_at = known_at
+        self.look_at = look_at
+        self.turn = 0
         self.speculative = speculative
         self.standard = standard
         self.found = found
@@ -454,16 +456,16 @@ class PredictivePolicy(ThresholdPolicy):
     ) -> _Places:
         known = self._serving.get(model)
         if known is not None and known.speculative is speculative and known.standard is standard:
-            if now < known.known_at + LOOKED_AT_S:
+            if now < known.look_at:
                 return known
-            if self._as_ever(known.found):
-                known.known_at = now
+            known.look_at = now + LOOK_EVERY_S
+            if self._as_ever(known):
                 return known
         nodes = [node for group in speculative + standard for node in group.members]
         nodes.sort(key=_name)
         found = [self._place(node) for node in nodes]
         whole = all(place.equipment is not None for place in found)
-        places = self._serving[model] = _Places(speculative, standard, found, whole, now)
+        places = self._serving[model] = _Places(speculative, standard, found, whole, now + LOOK_EVERY_S)
         return places
 
     def _place(self, node: NodeState) -> _Place:
@@ -480,9 +482,12 @@ class PredictivePolicy(ThresholdPolicy):
         """The forecast that a node is judged by now, if by any."""
         return None if node.pool is Pool.SPECULATIVE and node.speculator is None else self._forecasts(node)
 
-    def _as_ever(self, places: list[_Place]) -> bool:
-        """Whether the nodes' forecasts still are what they were."""
-        for place in places:
+    def _as_ever(self, places: _Places) -> bool:
+        """Whether forecasts still are what they were, of the nodes whose turn it is to be looked at."""
+        found = places.found
+        for _ in range(min(len(found), LOOK_AT_MOST)):
+            place = found[places.turn]
+            places.turn = (places.turn + 1) % len(found)
             equipment = place.equipment
             if self._valid(place.node) is not (None if equipment is None else equipment.forecast):
                 return False
