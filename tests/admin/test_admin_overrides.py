@@ -167,6 +167,7 @@ async def test_an_explanation_names_the_override_that_pinned_a_request_even_when
         ({"kind": "pin_key", "subject": "sk-secret", "value": "standard"}, "the id of a configured key: team"),
         ({"kind": "speculation", "value": "on"}, "takes none: while it is in force, speculation is off"),
         ({"kind": "speculation", "subject": "s"}, "left out or: fleet"),
+        ({"kind": "drain", "subject": "s", "measured": True}, "measured is true, but drain is no ceiling"),
         (
             {"kind": "speculation", "for_s": 0},
             "for_s is 0, but must be 1 to 2592000 seconds",

@@ -17,11 +17,14 @@ from slipstream.calibrate.findings import Findings, findings_of
 from slipstream.calibrate.measured_profile import Form, profile_document
 from slipstream.calibrate.node import CalibratedNode
 from slipstream.calibrate.plan import CalibrationPlan, Point
+from slipstream.calibrate.promises import promises_document
 from slipstream.calibrate.report import Status, calibration_document, recommendation, verdict_of
 from slipstream.calibrate.run import Arm, Observed
 from slipstream.calibrate.steady import steady_part
 from slipstream.calibrate.waves import Wave
 from slipstream.cli.calibrate_plot import draw
+from slipstream.config.calibration import calibration_from_file
+from slipstream.core.calibration import expected_time
 from slipstream.core.latency import latency_of
 from slipstream.core.node import NodeReport
 from slipstream.core.speedup import CurveShape, crossovers_of
@@ -179,6 +182,53 @@ def test_a_profile_says_what_engine_in_which_version() -> None:
         profile_document(unknown, "table", hardware="none", date="2026")
     told = profile_document(unknown, "table", hardware="none", date="2026", engine_version="b2")
     assert (told["engine"], told["version"]) == ("llamacpp", "b2")
+
+
+@pytest.mark.parametrize("alpha", [1.0, 0.7])
+def test_the_profile_promises_what_a_gateway_will_see(tmp_path: Path, alpha: float) -> None:
+    found = calibration(alpha=alpha)
+    document = profile_document(found, "table", hardware="none", date="2026-11-30")
+    (tmp_path / "p.json").write_text(json.dumps(document))
+    promised = calibration_from_file(str(tmp_path / "p.json"))
+    tau = 1.0 + sum(survival_of(alpha, K))
+    for k, step_s, tokens in ((0, COSTS.standard_s(BATCHES, 0), 1.0), (K, COSTS.speculative_s(BATCHES, K, 0), tau)):
+        for batch_size, expected in zip(BATCHES, (step_s / tokens).tolist(), strict=True):
+            time = expected_time(promised.times, k, batch_size, batch_size)
+            assert time is not None
+            assert time.tpot_s == pytest.approx(expected, rel=0.1)
+            assert time.low_s <= time.tpot_s <= time.high_s
+    assert {one.category for one in promised.acceptance} == set(found.observed.plan.categories)
+    for one in promised.acceptance:
+        assert one.speculator == promised.speculators[0]
+        assert one.tokens_per_step == pytest.approx(tau, rel=0.1)
+    traffic = promised.traffic
+    assert traffic is not None
+    assert sum(share for _, share in traffic.shares) == pytest.approx(1.0)
+    assert found.observed.plan.context_tokens[0] < traffic.least_context <= traffic.most_context
+    assert promised.hardware == "none"
+
+
+def test_what_was_not_measured_is_not_promised() -> None:
+    found = calibration()
+    observed = found.observed
+    empty = replace(
+        found,
+        observed=replace(observed, standard=replace(observed.standard, waves={})),
+        speculative=tuple(replace(one, arm=replace(one.arm, waves={}), acceptance={}) for one in found.speculative),
+    )
+    nothing = promises_document(empty)
+    assert (nothing["times"], nothing["acceptance"], nothing["traffic"]) == ([], [], None)
+    few = promises_document(rushed(1))
+    assert {row["interval_ms"] is None for row in few["times"] if row["batch_size"] == 1} == {True}
+
+
+def test_nodes_that_differ_in_ranks_have_no_one_number_of_them_and_each_has_its_fingerprint() -> None:
+    found = calibration()
+    observed = found.observed
+    arm = observed.standard
+    other = replace(arm, node=replace(arm.node, facts=replace(arm.node.facts, replicas=2)), system_fingerprint="a")
+    document = promises_document(replace(found, observed=replace(observed, standard=other)))
+    assert (document["replicas"], document["system_fingerprints"]) == (None, ["a"])
 
 
 def test_a_picture_of_curves_with_and_without_intervals(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from slipstream.calibrate.report import Status, calibration_document, verdict_of
 from slipstream.costmodel.profiles import LinearCosts, TableCosts, profile_of
 from slipstream.costmodel.steps import step_rows
 from slipstream.emulate import Pace, emulated
+from slipstream.emulate.llamacpp import BUILD
 
 BATCHES = [1, 2, 4, 8]
 
@@ -39,6 +40,7 @@ def profile(findings: Findings, form: Form) -> LinearCosts | TableCosts:
     assert document["speculators"] == ["draft-k4"]
     assert document["plan"]["fingerprint"] == PLAN.fingerprint
     assert document["fits"]["valid"]["batch_size"] == [1, 8]
+    assert document["system_fingerprints"] == [BUILD]
     return profile_of(document, "made")
 
 
