@@ -252,7 +252,7 @@ class RoleKeeper:
         """Put down what is new."""
         before, self.verdict = self.verdict, verdict
         if before is None or before.reason is not verdict.reason:
-            log.info("roles", reason=verdict.reason, load=round(verdict.load, 3), wanted=verdict.wanted)
+            log.info("roles.verdict", reason=verdict.reason, load=round(verdict.load, 3), wanted=verdict.wanted)
 
     def _move_ceilings(self, *, raised: bool) -> None:
         ceiling = None if self._settings is None or not raised else self._settings.surge_ceiling
