@@ -14,7 +14,7 @@ import yaml
 from documents import PAGES, ROOT, Command, SavedFile, Script, anchors, fences, links, mentions, steps
 from followed_page import reader
 from slipstream.cli.reference import commands
-from slipstream.cli.tables import candidate_table, category_table, node_table, occupancy_table
+from slipstream.cli.tables import candidate_table, category_table, learned_table, node_table, occupancy_table
 from slipstream.core.policy import Reason
 
 DOCS = ROOT / "docs"
@@ -64,6 +64,7 @@ TABLES = (
     candidate_table([]),
     candidate_table([CANDIDATE | {"foretold": FORETOLD}]),
     occupancy_table([]),
+    learned_table([]),
 )
 
 curl = shutil.which("curl")
