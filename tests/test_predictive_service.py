@@ -14,6 +14,7 @@ from live_service import Live, eventually, live
 from slipstream.cli import application
 from slipstream.cli.explain import attempt_report
 from slipstream.cli.status import fleet_report
+from slipstream.cli.tables import candidate_table
 from slipstream.cli.up import sections_of
 from slipstream.config import FleetConfig, load
 from slipstream.core.errors import ConfigError
@@ -128,6 +129,15 @@ async def test_what_is_foretold_of_candidates_and_where_a_node_takes_no_more_is_
                 page = await response.text()
             named = 'slipstream_node_learned_ceiling_sequences{node="spec-0",pool="speculative"}'
             assert f"{named} {float(node['learned_ceiling'])}" in page
+
+
+def test_a_candidate_beyond_its_forecast_has_dashes_for_figures() -> None:
+    row = {"chosen": False, "node": "n", "pool": "standard", "occupancy": 9, "load": 0.5, "reason": None}
+    foretold = {"ttft_ms": 40.2, "tpot_ms": 7.34, "worth": 0.714, "cost": 0.0}
+    text = shown(candidate_table([row | {"foretold": foretold}, row | {"foretold": None}]))
+    assert " ".join(text.split()).endswith(
+        "40 7.3 0.71 0.00 could have served too n std 9 50% – – – – could have served too"
+    )
 
 
 async def test_nodes_without_a_profile_that_holds_are_left_to_threshold_and_that_is_said(tmp_path: Path) -> None:

@@ -116,6 +116,12 @@ def test_whose_turn_it_is_does_not_break_what_operators_and_engines_say() -> Non
     placement = dispatcher.place(pinned, "r", 0.1)
     assert (placement.decision.node, placement.decision.reason) == ("s", Reason.PINNED)
     assert {one.node: one.reason for one in dispatcher.candidates(placement) or ()}["t1"] is Reason.PINNED
+    elsewhere = dispatcher.place(shape().with_pool(Pool.STANDARD), "r", 0.1)
+    assert {one.node: one.reason for one in dispatcher.candidates(elsewhere) or ()} == {
+        "s": Reason.PINNED,
+        elsewhere.decision.node: Reason.PINNED,
+        "t0" if elsewhere.decision.node == "t1" else "t1": None,
+    }
     fleet.override("t1", 0.1, ceiling=None, drained=True)
     drained = dispatcher.place(shape(), "r", 0.1)
     assert (drained.decision.node, drained.decision.reason) == ("s", Reason.IN_TURN)

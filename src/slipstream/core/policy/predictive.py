@@ -230,7 +230,7 @@ class PredictivePolicy(ThresholdPolicy):
         self._weigh(then, equipment, occupancy)
         alike = min(then.alike + shape.sequences, len(its.worth) - 1)
         predicted = predict(equipment.forecast, self._work(equipment, kind), after)
-        cost = -then.cost * its.burden_s[alike] * shape.sequences
+        cost = 0.0 - then.cost * its.burden_s[alike] * shape.sequences  # so that nothing is not shown as -0.00
         return Foretold(predicted.ttft_s, predicted.tpot_s, predicted.e2e_s, its.worth[alike], cost)
 
     def learned_ceiling(self, name: str) -> int | None:
