@@ -15,6 +15,7 @@ from pathlib import Path
 import aiohttp
 import yaml
 
+from agent_rig import free_port
 from documents import Command, SavedFile
 from live_service import UNMEASURED_ENVIRONMENT, command, eventually_async
 from vllm_like_node import Drafts, vllm_like
@@ -61,6 +62,8 @@ class Reader:
             await self._start("up", "--port", "0", "--admin-port", "0")
         elif step.line.startswith("slipstream emulate "):
             await self._emulate(shlex.split(step.line.replace("\\\n", ""))[1:])
+        elif step.line.startswith("slipstream node "):
+            await self._beside(shlex.split(step.line.replace("\\\n", ""))[1:])
         elif step.line.startswith("slipstream serve -c "):
             name = step.line.rpartition(" ")[2]
             await self.serve(self._saved[name], name)
@@ -98,6 +101,18 @@ class Reader:
         port = words.index("--port") + 1
         written, words[port] = f"http://127.0.0.1:{words[port]}", "0"
         (self._nodes[written],) = await self._running.enter_async_context(_serving(self._folder, 1, *words))
+
+    async def _beside(self, words: list[str]) -> None:
+        """An agent and the emulated node that it starts, each on a free port."""
+        agent, engine = words[words.index("--listen") + 1], words[words.index("--engine-url") + 1]
+        words[words.index(agent)] = "127.0.0.1:0"
+        port = free_port()
+        words[words.index(engine)] = f"http://127.0.0.1:{port}"
+        words[words.index("--port") + 1] = str(port)
+        program = words.index("--") + 1
+        words[program : program + 1] = command()
+        served = _serving(self._folder, 2, *words)
+        self._nodes[f"http://{agent}"], self._nodes[engine] = await self._running.enter_async_context(served)
 
     async def _run(self, step: Command) -> str:
         line = step.line

@@ -6,7 +6,7 @@ import asyncio
 import math
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import TypeVar
 
 import msgspec
@@ -85,10 +85,11 @@ class _Routes:
         response = web.StreamResponse(headers={"content-type": "application/x-ndjson", "cache-control": "no-store"})
         await response.prepare(request)
         published = self._agent.published
-        while not self.closing:
-            seen = published.count
-            await response.write(msgspec.json.encode(self._agent.state()) + b"\n")
-            await published.beyond(seen, interval_s)
+        with suppress(ConnectionError):  # whoever watched has left
+            while not self.closing:
+                seen = published.count
+                await response.write(msgspec.json.encode(self._agent.state()) + b"\n")
+                await published.beyond(seen, interval_s)
         return response
 
     async def _drain(self, request: web.Request) -> web.Response:

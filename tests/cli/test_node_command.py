@@ -1,0 +1,83 @@
+"""What `slipstream node` refuses before it starts anything, and what is wrong with how it is told."""
+
+from __future__ import annotations
+
+import os
+import socket
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from slipstream.agent.engine import EngineHook, OwnEngine
+from slipstream.cli import application
+from slipstream.cli.agents import engine_of
+from slipstream.config.node_agent import node_agent_config
+from slipstream.core.request import Pool
+
+
+def refused(*arguments: str, environment: dict[str, str] | None = None) -> tuple[int, str]:
+    told = CliRunner(env=environment or {}).invoke(application("node"), ["node", *arguments])
+    return told.exit_code, told.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "sentence"),
+    [
+        (("--slots", "4"), 2, "--slots only counts with --embedded"),
+        (("--model", "m.gguf", "--speculator", "ngram"), 2, "--model, --speculator only counts with --embedded"),
+        (("--embedded", "--", "vllm"), 2, "COMMAND does not go with --embedded"),
+        (("--embedded", "--engine", "vllm"), 2, "--engine does not go with --embedded"),
+        (("--speculative-args", "'"), 2, "can not be read as words: No closing quotation"),
+        (("--listen", "0.0.0.0:9100"), 1, "allowed: an address on loopback"),
+        (("--role", "both"), 1, 'role: found "both"'),
+        (("-c", "nowhere.yaml"), 1, "no such file"),
+        (("--token-file", "nowhere"), 1, "token: found no usable key"),
+        (("--embedded", "--model", "nowhere.gguf"), 1, "There is no model file"),
+        (("--embedded", "--speculator", "magic"), 1, "There is no speculator 'magic'"),
+        (("--listen", "127.0.0.1:0", "--", "/nowhere/serve"), 1, "/nowhere/serve can not be run: No such file"),
+    ],
+)
+def test_what_can_not_be_is_one_sentence_and_a_status(arguments: tuple[str, ...], status: int, sentence: str) -> None:
+    found, errors = refused(*arguments)
+    assert found == status
+    assert sentence in errors
+    assert "Traceback" not in errors
+
+
+def test_a_token_may_stand_in_the_environment() -> None:
+    found, errors = refused("--listen", "0.0.0.0:9100", environment={"SLIPSTREAM_AGENT_TOKEN": "no good token"})
+    assert found == 1
+    assert "token: found no usable key" in errors
+
+
+def test_a_port_that_is_taken_is_one_sentence() -> None:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        port = listener.getsockname()[1]
+        assert refused("--listen", f"127.0.0.1:{port}", "--", "sleep", "9") == (
+            1,
+            f"can not listen on 127.0.0.1:{port} (agent): {os.strerror(98)}\n",
+        )
+        found, errors = refused("--embedded", "--engine-url", f"http://127.0.0.1:{port}")
+        assert found == 1
+        assert f"Port {port} of 127.0.0.1 can not be used" in errors
+
+
+def engine(**options: object) -> OwnEngine | EngineHook:
+    made = engine_of(node_agent_config(None, options), lambda _output: None)
+    assert isinstance(made, OwnEngine | EngineHook)
+    return made
+
+
+def test_a_command_has_as_many_variants_as_it_has_arguments_for(tmp_path: Path) -> None:
+    both = engine(command=("serve",), speculative_args=("--draft",))
+    assert both.words(Pool.SPECULATIVE) == ("serve", "--draft")
+    assert both.words(Pool.STANDARD) == ("serve",)
+    assert both.switchable
+    one = engine(command=("serve",), role="standard")
+    assert (one.words(Pool.STANDARD), one.switchable) == (("serve",), False)
+    assert engine(command=("serve",)).words(Pool.SPECULATIVE) == ("serve",)
+    assert engine(switch_url="http://127.0.0.1:1/switch").switchable
+    assert not engine().switchable

@@ -1,0 +1,170 @@
+"""`slipstream node` as people run it, and a real engine that changes its role behind the gateway."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+from openai.types.chat import ChatCompletionMessageParam
+
+from agent_rig import free_port
+from live_service import Live, command, eventually, eventually_async, live
+from process_life import is_alive, wait_until_gone
+from served_command import line_with, result, started
+from slipstream.agent.engine import OwnEngine
+from slipstream.cli.agents import embedded_engine, serving_agent
+from slipstream.config import FleetConfig
+from slipstream.config.node_agent import node_agent_config
+from slipstream.core.request import Pool
+from slipstream.embedded.fleet import EmbeddedFleet
+from slipstream.embedded.model import find_model
+
+EMULATE = command("emulate", "--dialect", "llamacpp", "--step-ms", "1", "--ttft-ms", "1")
+
+
+async def state_of(session: aiohttp.ClientSession, url: str) -> Any:
+    async with session.get(f"{url}/state") as response:
+        return await response.json()
+
+
+async def reaches(session: aiohttp.ClientSession, url: str, condition: Callable[[Any], bool]) -> Any:
+    async def holds() -> bool:
+        return condition(await state_of(session, url))
+
+    await eventually_async(holds, 30.0)
+    return await state_of(session, url)
+
+
+def children_of(pid: int) -> list[int]:
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def engine_of_agent(pid: int) -> int:
+    """The agent's child is the keeper, whose child is the engine."""
+    (keeper,) = children_of(pid)
+    (engine,) = children_of(keeper)
+    return engine
+
+
+async def test_an_engine_that_is_killed_is_started_again_switched_and_gone_with_its_agent() -> None:
+    port = free_port()
+    async with (
+        started(
+            *("node", "--json", "--name", "spec-0", "--listen", "127.0.0.1:0"),
+            *("--engine-url", f"http://127.0.0.1:{port}", "--speculative-args", "--speculator draft"),
+            *("--", *EMULATE, "--port", str(port)),
+        ) as agent,
+        aiohttp.ClientSession() as session,
+    ):
+        url = json.loads(await line_with(agent, "url"))["url"]
+        ready = await reaches(session, url, lambda state: state["healthy"] and not state["draining"])
+        assert (ready["name"], ready["role"], ready["engine"]["kind"]) == ("spec-0", "speculative", "llamacpp")
+        killed = engine_of_agent(agent.pid)
+        os.kill(killed, signal.SIGKILL)
+        await reaches(session, url, lambda state: not state["healthy"])
+        assert (await state_of(session, url))["error"].startswith("the engine was ended by SIGKILL")
+        await reaches(session, url, lambda state: state["healthy"] and not state["draining"])
+        engine = engine_of_agent(agent.pid)
+        assert engine != killed
+        async with session.post(f"{url}/speculation", json={"active": False}) as response:
+            assert response.status == 202
+        switched = await reaches(session, url, lambda state: state["switches"])
+        assert switched["switches"][0]["ok"], switched
+        assert (switched["role"], switched["speculator"]) == ("standard", None)
+        engine = engine_of_agent(agent.pid)
+        agent.kill()
+        await agent.wait()
+        assert wait_until_gone(engine)
+
+
+async def test_told_to_end_it_ends_its_engine_and_well() -> None:
+    async with started("node", "--json", "--listen", "127.0.0.1:0", "--", "sh", "-c", "sleep 1000 & wait") as agent:
+        await line_with(agent, "url")
+        await eventually(lambda: bool(children_of(agent.pid) and children_of(children_of(agent.pid)[0])))
+        engine = engine_of_agent(agent.pid)
+        agent.send_signal(signal.SIGTERM)
+        status, errors = await result(agent)
+        assert (status, errors) == (0, "")
+        assert not is_alive(engine)
+
+
+@asynccontextmanager
+async def drafting_agent() -> AsyncIterator[tuple[str, OwnEngine, str]]:
+    """A real engine in the hands of an agent, with a draft model of its own model's size: both addresses."""
+    told = node_agent_config(None, {"name": "spec-0", "listen": "127.0.0.1:0"})
+    draft = f"draft:{find_model()}"
+    with embedded_engine(told, model=None, speculator=draft, slots=1, port=None, on_output=lambda _output: None) as (
+        complete,
+        engine,
+    ):
+        assert isinstance(engine, OwnEngine)
+        async with serving_agent(complete, engine) as (agent, url):
+            ending = asyncio.Event()
+            running = asyncio.create_task(agent.run(ending))
+            try:
+                await eventually(lambda: agent.state().healthy and not agent.state().draining, 60.0)
+                yield complete.engine_url, engine, url
+            finally:
+                ending.set()
+                await running
+
+
+def resident_bytes(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+@pytest.mark.engine
+async def test_a_real_engine_lays_its_draft_down_while_a_stream_ends_and_requests_go_on(
+    shared_fleet: EmbeddedFleet,
+) -> None:
+    async with drafting_agent() as (engine_url, engine, agent):
+        nodes = [
+            {"name": "spec-0", "url": engine_url, "pool": "speculative", "agent": agent},
+            {"name": "std-0", "url": shared_fleet.nodes[1].url, "pool": "standard"},
+        ]
+        sections: dict[str, Any] = {name: {"listen": "127.0.0.1:0"} for name in ("gateway", "admin")}
+        sections |= {"nodes": nodes, "pools": {"speculative": {"short_output_tokens": 8}}}
+        sections["control"] = {"stale_after_s": 30.0}  # on a busy machine the agent may be late
+        async with live(FleetConfig.model_validate(sections)) as fleet:
+            await seen_through_a_switch(fleet, engine, agent)
+
+
+async def seen_through_a_switch(fleet: Live, engine: OwnEngine, agent: str) -> None:
+    node = fleet.node("spec-0")
+    assert engine.pid is not None
+    with_draft = resident_bytes(engine.pid)
+    # Code has a prior above the floor, so that it speculates.
+    question: list[ChatCompletionMessageParam] = [{"role": "user", "content": "Complete this code: def add(a, b):"}]
+
+    async def answered() -> str:
+        answer = await fleet.client.chat.completions.create(model=node.models[0], messages=question, max_tokens=2)
+        assert answer.choices[0].finish_reason == "length"
+        return fleet.placements()[-1].node.name
+
+    stream = await fleet.client.chat.completions.create(
+        model=node.models[0], messages=question, max_tokens=24, stream=True
+    )
+    chunks = aiter(stream)
+    await anext(chunks)
+    assert fleet.placements()[-1].node.name == "spec-0"
+    async with fleet.session.post(f"{agent}/speculation", json={"active": False}) as response:
+        assert response.status == 202
+    await eventually(lambda: node.state == "draining")
+    assert await answered() == "std-0"
+    assert [chunk async for chunk in chunks][-1].choices[0].finish_reason in ("length", "stop")
+    await eventually(lambda: node.state == "unhealthy", 60.0)
+    assert await answered() == "std-0"
+    await eventually(lambda: node.pool is Pool.STANDARD and node.state == "ready", 60.0)
+    await answered()
+    assert engine.pid is not None
+    assert with_draft - resident_bytes(engine.pid) > 0.5 * find_model().stat().st_size
+    assert (await fleet.shown("spec-0"))["pool"] == "standard"
+    await fleet.drained()
