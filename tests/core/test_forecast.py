@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
-
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from slipstream.core.acceptance import AcceptanceEstimate, AcceptancePrior
 from slipstream.core.acceptance.estimate import prior_estimate
-from slipstream.core.forecast import Company, Forecast, Work, outlook, predict
+from slipstream.core.forecast import Company, Forecast, Work, burden, predict
 from slipstream.core.goodput import Target
 from slipstream.core.node import Speculator, SpeculatorKind
 
@@ -77,51 +73,25 @@ def test_whom_the_cache_has_no_room_for_waits() -> None:
     assert predict(forecast(cache=100), work(), 2).tpot_s == pytest.approx(0.021)  # one always runs
 
 
-@pytest.mark.parametrize("limit", ["ttft_s", "tpot_s", "e2e_s"])
-def test_a_target_used_up_is_met_by_half_of_the_requests(limit: str) -> None:
-    foretold = predict(forecast(), work(), 10)
-    met = outlook(forecast(), work(Target(**{limit: getattr(foretold, limit)})), 0.2).worth[10]
-    assert met == pytest.approx(0.5 - 0.02)
-    assert outlook(forecast(), work(Target(**{limit: 1e-9})), 0.2).worth[10] < -1e3  # hopeless, and no overflow
-
-
-def test_without_a_target_less_time_a_token_is_worth_more() -> None:
-    worth = outlook(forecast(), work(), 0.2).worth[1:]
-    assert all(later < earlier for earlier, later in pairwise(worth))
-    assert worth[0] > 0.99
-
-
-@settings(max_examples=30)
-@given(
-    step_ms=st.floats(1.0, 100.0),
-    sequence_ms=st.floats(0.0, 5.0),
-    tpot_s=st.floats(0.005, 0.2),
-    spread=st.floats(0.05, 0.5),
-)
-def test_company_is_never_welcome(step_ms: float, sequence_ms: float, tpot_s: float, spread: float) -> None:
-    target = Target(ttft_s=1.0, tpot_s=tpot_s, e2e_s=10.0)
-    found = outlook(forecast(step_ms, sequence_ms), work(target), spread)
-    assert len(found.worth) == len(found.stay_s) == len(found.burden_s) == 33
-    assert all(later <= earlier + 1e-12 for earlier, later in pairwise(found.worth[1:]))
-    assert all(later >= earlier for earlier, later in pairwise(found.stay_s[1:]))
+def weight_s(of: Forecast, occupancy: int, wanted: Work) -> float:
+    return burden(of, wanted, occupancy, predict(of, wanted, occupancy))
 
 
 def test_an_average_sequence_burdens_for_about_as_long_as_it_stays() -> None:
-    found = outlook(forecast(), work(), 0.2)
-    foretold = predict(forecast(), work(), 10)
-    assert found.burden_s[10] == pytest.approx(100 * foretold.tpot_s, rel=0.05)
-    assert outlook(forecast(), work(prompt=1000.0), 0.2).burden_s[10] > 1.25 * found.burden_s[10]
+    usual = weight_s(forecast(), 10, work())
+    assert usual == pytest.approx(100 * predict(forecast(), work(), 10).tpot_s, rel=0.05)
+    assert weight_s(forecast(), 10, work(prompt=1000.0)) > 1.25 * usual
 
 
 def test_where_cache_is_short_a_sequence_burdens_by_the_room_that_it_takes() -> None:
-    found = outlook(forecast(cache=6000), work(prompt=1100.0), 0.2)
-    assert found.burden_s[8] == pytest.approx(2.0 * found.stay_s[8])
+    tight, large = forecast(cache=6000), work(prompt=1100.0)
+    assert weight_s(tight, 8, large) == pytest.approx(2.0 * predict(tight, large, 8).e2e_s)
 
 
 def test_steps_that_nobody_makes_longer_are_no_burden_but_for_the_time() -> None:
-    found = outlook(forecast(sequence_ms=0.0, prefill_ms=0.0), work(), 0.2)
-    assert found.burden_s == found.stay_s
-    assert outlook(forecast(prefill_ms=0.0, most=1), work(), 0.2).burden_s[1] > 0.0
+    free = forecast(sequence_ms=0.0, prefill_ms=0.0)
+    assert weight_s(free, 3, work()) == predict(free, work(), 3).e2e_s
+    assert weight_s(forecast(prefill_ms=0.0, most=1), 1, work()) > 0.0
 
 
 @pytest.mark.parametrize(

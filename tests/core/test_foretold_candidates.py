@@ -29,7 +29,8 @@ from slipstream.core.policy import (
     Reason,
     ThresholdSettings,
 )
-from slipstream.core.policy.predictive import LOOK_AT_MOST, LOOK_EVERY_S
+from slipstream.core.policy.place import LOOK_AT_MOST
+from slipstream.core.policy.predictive import LOOK_EVERY_S
 from slipstream.core.request import Pool, TrafficClass
 from slipstream.core.summary import node_summaries
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterator
 from typing import NamedTuple
 
 from slipstream.core.acceptance import AcceptancePrior, Identity
-from slipstream.core.errors import AllFull, EngineError, NothingUsable, ResponseNotFound, UnknownModel
+from slipstream.core.errors import AllFull, EngineError, NothingUsable, OutOfReach, ResponseNotFound, UnknownModel
 from slipstream.core.evidence import FOREIGN, CategoryEvidence
 from slipstream.core.fleet import Fleet
 from slipstream.core.node import NodeReport, NodeSpec
@@ -194,21 +194,23 @@ class Dispatcher:
         """Choose a node that is not in ``avoid`` and book the request on it. ``before``: its earlier attempts, of which
         ``avoid`` says nothing any more. ``queued_s``: for how many seconds it waited in all, ``None`` = it did not.
 
-        Raises ``UnknownModel``, ``ResponseNotFound``, ``AllFull`` or ``NothingUsable``, which is remembered; but not
-        ``AllFull`` of a request that ``may_wait`` and will be placed again. Whoever places a request settles it,
-        exactly once.
+        Raises ``UnknownModel``, ``ResponseNotFound``, ``AllFull``, ``OutOfReach`` or ``NothingUsable``, which is
+        remembered; but not ``AllFull`` of a request that ``may_wait`` and will be placed again. Whoever places a
+        request settles it, exactly once.
         """
         fleet = self.fleet
         fleet.expire(now)
         if self.overrides.active:
             shape = self._overridden(shape, now)
         draw = self._draw()
+        shape.queued_s = 0.0 if queued_s is None else queued_s
+        shape.may_wait = may_wait
         try:
             if shape.previous_response is None:
                 decision = self.policy.decide(fleet, shape, now, draw, avoid)
             else:
                 decision = self._follow(shape.previous_response, shape.sequences, draw, now, avoid)
-        except (UnknownModel, ResponseNotFound, AllFull, NothingUsable) as error:
+        except (UnknownModel, ResponseNotFound, AllFull, OutOfReach, NothingUsable) as error:
             if not (may_wait and isinstance(error, AllFull)):
                 self._refused(shape, request_id, before + len(avoid) + 1, error, draw, now, avoid, queued_s)
             raise
@@ -238,7 +240,7 @@ class Dispatcher:
         placement.ended_version = self.fleet.version
         policy = placement.policy
         if policy is not None:
-            policy.finished(placement.decision, shape)
+            policy.finished(placement.decision, shape, placement.occupancy, outcome.latency)
         self.endings[shape.category, outcome.ending] += 1
         if outcome.ending is not Ending.COMPLETED or state.circuit.watching:
             self.fleet.judge(state, placement, outcome, now)
@@ -401,7 +403,7 @@ class Dispatcher:
         shape: RequestShape,
         request_id: str,
         attempt: int,
-        error: UnknownModel | ResponseNotFound | AllFull | NothingUsable,
+        error: UnknownModel | ResponseNotFound | AllFull | OutOfReach | NothingUsable,
         draw: float,
         now: float,
         tried: Collection[str],

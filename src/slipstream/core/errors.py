@@ -50,6 +50,7 @@ __all__ = [
     "MalformedRequest",
     "NothingUsable",
     "OutOfDescriptors",
+    "OutOfReach",
     "PlacementError",
     "RequestError",
     "RequestTimedOut",
@@ -208,6 +209,10 @@ class AllFull(PlacementError):
 
 class NothingUsable(PlacementError):
     """No node that serves the model is up."""
+
+
+class OutOfReach(PlacementError):
+    """No node can serve the request within its class's targets any more without making others late."""
 
 
 class OutOfDescriptors(PlacementError):

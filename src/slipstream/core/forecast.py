@@ -1,31 +1,19 @@
 """What a node will take for its work: step times by occupancy from a profile, and what follows for one request.
 
-A forecast is plain numbers, made once from a profile; `outlook` turns it into one number for each occupancy, so that a
-decision only looks up.
+A forecast is plain numbers, made once from a profile; `core.outlook` says what they are worth.
 """
 
 from __future__ import annotations
 
-from math import exp, log, sqrt
 from typing import Final
 
 from slipstream.core.acceptance import AcceptanceEstimate, mean_acceptance_length_of
 from slipstream.core.goodput import Target
 
-__all__ = ["PRESSED", "Company", "Forecast", "Outlook", "Prediction", "Work", "outlook", "predict"]
+__all__ = ["PRESSED", "Company", "Forecast", "Prediction", "Work", "burden", "predict"]
 
-LENGTH_SPREAD: Final = 0.7
-"""Relative spread of answers' lengths within a category: lognormal ones whose 95th percentile is 2.4 times the mean."""
-DRAFT_SPREAD: Final = 0.3
-"""Relative spread of tokens a step between requests of a category: of how well they can be drafted, and of luck."""
-LOGISTIC: Final = 1.702
-"""A logistic curve that much steeper is within 0.01 of the normal distribution's."""
-EFFORT: Final = 0.02
-"""What using a target up once is worth beside meeting it: enough to tell apart what meets it, or does not, alike."""
 PRESSED: Final = 0.5
 """Share of a node's cache in use above which it is room rather than time that sequences take from one another."""
-UNTARGETED_S: Final = 1.0
-"""Seconds a token that stand in for the target of a class that has none: it only orders nodes."""
 
 
 class Forecast:
@@ -143,51 +131,11 @@ def predict(forecast: Forecast, work: Work, occupancy: int) -> Prediction:
     return Prediction(ttft_s, token_s, ttft_s + work.output_tokens * token_s)
 
 
-class Outlook:
-    """Requests of one kind on one kind of node, by the occupancy with the request on it; entry 0 means nothing.
+def burden(forecast: Forecast, work: Work, occupancy: int, predicted: Prediction) -> float:
+    """For how many seconds a sequence of mean length would have to be there to slow the others down as much as one of
+    these does.
 
-    ``worth``: the probability that it meets its targets, less a little for how much of them it uses up. ``stay_s``:
-    how long it is there. ``burden_s``: how long a sequence of average length would have to be there to slow the others
-    down as much.
-    """
-
-    __slots__ = ("burden_s", "stay_s", "worth")
-
-    def __init__(self, worth: list[float], stay_s: list[float], burden_s: list[float]) -> None:
-        self.worth = worth
-        self.stay_s = stay_s
-        self.burden_s = burden_s
-
-
-def outlook(forecast: Forecast, work: Work, spread: float) -> Outlook:
-    """``spread`` (above 0): standard deviation of the logarithm of what comes true over what was predicted."""
-    worth, stay_s, burden_s = [0.0], [1.0], [1.0]
-    target = work.target
-    for occupancy in range(1, forecast.most + 1):
-        predicted = predict(forecast, work, occupancy)
-        drafts = DRAFT_SPREAD if work.acceptance is not None and forecast.drafts[occupancy - 1] > 0 else 0.0
-        within = LOGISTIC / sqrt(spread * spread + drafts * drafts)
-        within_e2e = LOGISTIC / sqrt(spread * spread + drafts * drafts + LENGTH_SPREAD * LENGTH_SPREAD)
-        probability, used = 1.0, 0.0
-        if target.ttft_s is not None:
-            probability *= _met(predicted.ttft_s / target.ttft_s, within)
-            used = predicted.ttft_s / target.ttft_s
-        if target.e2e_s is not None:
-            probability *= _met(predicted.e2e_s / target.e2e_s, within_e2e)
-            used = max(used, predicted.e2e_s / target.e2e_s)
-        if target.tpot_s is not None:
-            probability *= _met(predicted.tpot_s / target.tpot_s, within)
-            used = max(used, predicted.tpot_s / target.tpot_s)
-        if used == 0.0:
-            used = predicted.tpot_s / UNTARGETED_S
-        worth.append(probability - EFFORT * used)
-        stay_s.append(predicted.e2e_s)
-        burden_s.append(_burden(forecast, work, occupancy, predicted))
-    return Outlook(worth, stay_s, burden_s)
-
-
-def _burden(forecast: Forecast, work: Work, occupancy: int, predicted: Prediction) -> float:
-    """A sequence slows the others down by making steps longer while it is there, and once by its prompt. Where they
+    A sequence slows the others down by making steps longer while it is there, and once by its prompt. Where they
     wait for room in the cache, by the room that it has for so long.
     """
     company, stay_s = work.company, predicted.e2e_s
@@ -201,14 +149,6 @@ def _burden(forecast: Forecast, work: Work, occupancy: int, predicted: Predictio
         longer = max(0.0, forecast.step_s(lower + 1, company.context_tokens) / step_s - 1.0)
     usual = longer + forecast.prefill_s(company.prompt_tokens) / (company.output_tokens * predicted.tpot_s)
     return (stay_s * longer + forecast.prefill_s(work.prompt_tokens)) / usual if usual > 0.0 else stay_s
-
-
-def _met(used: float, steepness: float) -> float:
-    """The probability that a target of which so much is predicted to be used is met: logistic in the logarithm."""
-    exponent = steepness * log(used)
-    if exponent > 50.0:
-        return 0.0
-    return 1.0 / (1.0 + exp(exponent))
 
 
 def _tokens_a_step(forecast: Forecast, work: Work, running: int) -> float:

@@ -45,7 +45,8 @@ class RequestShape:
     refers to none. ``decodes``: answering makes tokens, one after the other; embeddings, for one, do not. ``session``
     is its conversation as a number from 0 to 2^64 - 1, evenly spread, ``None`` when the client named none.
     ``cache_keys`` are the numbers by which a node is known that has its prompt's beginning in the cache, the most
-    telling first. ``key_id`` names the API key that it came with, never is it; ``None`` without.
+    telling first. ``key_id`` names the API key that it came with, never is it; ``None`` without. ``queued_s`` is for
+    how many seconds it has waited for a node, and ``may_wait`` whether it may longer: as of the last try to place it.
     """
 
     __slots__ = (
@@ -54,12 +55,14 @@ class RequestShape:
         "decodes",
         "features",
         "key_id",
+        "may_wait",
         "model",
         "output_limit",
         "pinned_by",
         "pinned_pool",
         "previous_response",
         "prompt_characters",
+        "queued_s",
         "sequences",
         "session",
         "streamed",
@@ -99,6 +102,8 @@ class RequestShape:
         self.cache_keys = cache_keys
         self.key_id = key_id
         self.pinned_by = pinned_by
+        self.queued_s = 0.0
+        self.may_wait = False
 
     def with_model(self, model: str) -> RequestShape:
         """The same request, naming another model."""

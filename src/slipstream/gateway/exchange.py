@@ -12,6 +12,7 @@ from slipstream.core.errors import (
     AllFull,
     NothingUsable,
     OutOfDescriptors,
+    OutOfReach,
     PlacementError,
     SlipstreamError,
     UpstreamFailed,
@@ -127,7 +128,7 @@ class Exchange:
 
     def fail(self, error: SlipstreamError) -> None:
         """Answer with an error, nothing of the answer having been written."""
-        if self._queued_s is not None and isinstance(error, AllFull):
+        if self._queued_s is not None and isinstance(error, (AllFull, OutOfReach)):
             self._tell_wait(served=False)
         self._relay.fail(error)
 

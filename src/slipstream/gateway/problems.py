@@ -44,6 +44,7 @@ ROWS: Final[dict[type[SlipstreamError], Row]] = {
     errors.TooManyInFlight: Row(429, "rate_limit_error", "key_in_flight_limit"),
     errors.TooManyRequests: Row(429, "rate_limit_error", "key_rate_limit"),
     errors.AllFull: Row(429, "rate_limit_error", "all_full"),
+    errors.OutOfReach: Row(429, "rate_limit_error", "out_of_reach"),
     errors.ConfigError: Row(500, "server_error", "config_error"),
     errors.EngineUnreachable: Row(502, "server_error", "engine_unreachable"),
     errors.EngineGarbage: Row(502, "server_error", "engine_garbage"),

@@ -12,7 +12,7 @@ from typing import Final
 
 from slipstream.core.acceptance import SpeculationSample
 from slipstream.core.dispatch import Dispatcher, Placement
-from slipstream.core.errors import AllFull, NothingUsable, SlipstreamError, UnknownModel
+from slipstream.core.errors import AllFull, NothingUsable, OutOfReach, SlipstreamError, UnknownModel
 from slipstream.core.latency import latency_of
 from slipstream.core.outcome import Ending, Outcome
 from slipstream.core.reason import Reason
@@ -335,7 +335,7 @@ class Exchange:
             placement = gateway.dispatcher.place(
                 self.shape, str(self.number), now, self._avoid, may_wait, self._before, queued_s
             )
-        except (AllFull, NothingUsable, UnknownModel) as error:
+        except (AllFull, NothingUsable, OutOfReach, UnknownModel) as error:
             return error
         self.placement = placement
         self._stop_waiting()

@@ -13,6 +13,7 @@ from typing import Protocol
 
 from slipstream.core.acceptance import AcceptanceEstimate
 from slipstream.core.affinity import DEFAULT_SLACK, Affinity
+from slipstream.core.latency import Latency
 from slipstream.core.node import Speculator, SpeculatorKind
 from slipstream.core.node_state import NodeFacts, NodeState, ReplicaGroup
 from slipstream.core.policy.choice import (
@@ -220,8 +221,16 @@ class ThresholdPolicy:
         """
         return self.settings.observe and shape.pinned_by is not PinSource.OVERRIDE
 
-    def finished(self, decision: Decision, shape: RequestShape) -> None:
-        """A request that this policy placed has ended."""
+    def finished(
+        self,
+        decision: Decision,
+        shape: RequestShape,
+        occupancy: int,  # noqa: ARG002 - for policies that learn from it
+        latency: Latency | None,  # noqa: ARG002
+    ) -> None:
+        """A request that this policy placed as the last of ``occupancy`` sequences has ended. ``latency`` is ``None``
+        unless a whole answer was delivered.
+        """
         if decision.reason is Reason.PROBE:
             self._probing.finished(shape.model, shape.category)
 
