@@ -23,6 +23,7 @@ COMPILED = sorted(
     for path in [
         *PACKAGE.glob("core/**/*.py"),
         *(path for path in PACKAGE.glob("gateway/*.py") if path.name not in INTERPRETED),
+        PACKAGE / "engines/catalogue.py",
         *(PACKAGE / f"enginemodel/{name}.py" for name in ("account", "batch", "blocks", "engine", "sequence", "step_times")),
         *(PACKAGE / f"sim/{name}.py" for name in SIMULATED),
         *(PACKAGE / f"telemetry/{name}.py" for name in TELEMETRY),

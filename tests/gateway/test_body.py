@@ -10,7 +10,8 @@ from slipstream.core.errors import InvalidBody, InvalidField, RequestError
 from slipstream.core.request import Pool, TrafficClass
 from slipstream.gateway.body import MAX_CHOICES, features_of, shape_of, traffic_class_of
 from slipstream.gateway.dialect import DIALECTS
-from slipstream.gateway.fields import RequestView
+from slipstream.gateway.fields import RequestFields, decode_fields
+from slipstream.gateway.view import RequestView
 
 CHAT = "/v1/chat/completions"
 PLAIN = "/v1/completions"
@@ -43,6 +44,22 @@ def test_reads_what_routing_needs_and_skips_the_rest() -> None:
     assert view.stream_options.include_usage is True
     assert view.messages is not None
     assert view.messages[0].content == "hi"
+
+
+def test_a_view_has_each_field_under_its_own_name() -> None:
+    numbers = [name for name in RequestFields.__struct_fields__ if name.startswith(("max_", "n", "best_"))]
+    raws = ["logit_bias", "json_schema", "grammar", "structured_outputs"]
+    raws += [name for name in RequestFields.__struct_fields__ if name.startswith("guided_")]
+    texts = ["model", "prompt", "service_tier", "user", "prompt_cache_key", "previous_response_id"]
+    body: dict[str, Any] = {name: place for place, name in enumerate([*numbers, *raws], 1)} | {
+        name: name for name in texts
+    }
+    body |= {"messages": [{"role": "user"}], "stream": True, "stream_options": {}, "tools": [{}], "min_p": 0.5}
+    fields = decode_fields(json.dumps(body | {"response_format": {"type": "text"}}).encode())
+    view = RequestView(fields)
+    for name in RequestFields.__struct_fields__:
+        assert getattr(fields, name) is not None, name
+        assert getattr(view, name) is getattr(fields, name), name
 
 
 @pytest.mark.parametrize(
@@ -162,7 +179,7 @@ def only_request_errors(path: str, body: bytes) -> None:
     assert shape(view).sequences >= 1
 
 
-FIELDS = [*RequestView.__struct_fields__, "input", "instructions", "text", "system", "metadata", "output_config"]
+FIELDS = [*RequestFields.__struct_fields__, "input", "instructions", "text", "system", "metadata", "output_config"]
 
 
 @given(st.sampled_from(sorted(DIALECTS)), st.binary())

@@ -10,8 +10,9 @@ import pytest
 from slipstream.core.errors import InvalidField
 from slipstream.core.request import TrafficClass
 from slipstream.gateway.body import features_of, shape_of
-from slipstream.gateway.fields import Message, RequestView
+from slipstream.gateway.fields import Message
 from slipstream.gateway.messages import count_tokens, has_content, read_messages
+from slipstream.gateway.view import RequestView
 
 PATH = "/v1/messages"
 HI = [{"role": "user", "content": "hi"}]

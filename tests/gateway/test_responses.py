@@ -10,8 +10,8 @@ import pytest
 from slipstream.core.errors import InvalidField
 from slipstream.core.request import TrafficClass
 from slipstream.gateway.body import features_of, shape_of, traffic_class_of
-from slipstream.gateway.fields import RequestView
 from slipstream.gateway.responses import count_tokens, has_content, read_responses, response_id, response_of_path
+from slipstream.gateway.view import RequestView
 
 PATH = "/v1/responses"
 

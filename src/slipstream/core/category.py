@@ -89,7 +89,7 @@ class CategoryRule:
             if least is not None and least < 1:
                 raise ValueError(f"{name} is {least}, but a least number is 1 or more")
         for word in self.words:
-            if _words_of(word) != [word.encode()]:
+            if _words_of(word) != [word]:
                 raise ValueError(f"words has {word!r}, which is not one word in lower case; use a pattern for phrases")
         if self.pattern is not None:
             _search(self.pattern)
@@ -104,7 +104,7 @@ class Categorizer:
     ``rules`` are tried in order; ``default`` is the category when none holds.
     """
 
-    __slots__ = ("_always", "_default", "_for_free_output", "_for_no_tools", "_rules", "_vocabulary", "_worth_trying")
+    __slots__ = ("_always", "_default", "_for_free_output", "_for_no_tools", "_rules", "_worth_trying")
 
     def __init__(self, rules: Iterable[CategoryRule], default: str) -> None:
         rules = tuple(rules)
@@ -114,20 +114,21 @@ class Categorizer:
         self._always = sum(1 << index for index, rule in enumerate(rules) if not rule.words)
         self._for_free_output = sum(1 << index for index, rule in enumerate(rules) if rule.response_format is None)
         self._for_no_tools = sum(1 << index for index, rule in enumerate(rules) if rule.has_tools is not True)
-        self._worth_trying: dict[bytes, int] = {}
+        self._worth_trying: dict[str, int] = {}
         for index, rule in enumerate(rules):
             for word in rule.words:
-                key = word.encode()
-                self._worth_trying[key] = self._worth_trying.get(key, 0) | 1 << index
-        self._vocabulary = frozenset(self._worth_trying)
+                self._worth_trying[word] = self._worth_trying.get(word, 0) | 1 << index
 
     def categorize(self, features: PromptFeatures) -> str:
         """The category of the first rule that holds, else the default."""
         user, user_characters, system = features.user, features.user_characters, features.system
         edges = user if len(user) <= 2 * EDGE_CHARACTERS else f"{user[:EDGE_CHARACTERS]}\n{user[-EDGE_CHARACTERS:]}"
         candidates = self._always
-        for word in self._vocabulary.intersection(_words_of(edges)):
-            candidates |= self._worth_trying[word]
+        worth_trying = self._worth_trying
+        for word in _words_of(edges):
+            worth = worth_trying.get(word)
+            if worth is not None:
+                candidates |= worth
         if features.response_format is None:
             candidates &= self._for_free_output
         if not features.has_tools:
@@ -164,8 +165,8 @@ def window(text: str) -> str:
 
 _PLACES: Final = ("edges", "opening", "user", "system")
 
-# Texts are cut into words as bytes: one pass of a 256-byte table lowers letters and blanks punctuation in a tenth of
-# the time that a regular expression takes. Bytes above 127 are parts of letters outside ASCII and stay.
+# Words are told apart in a text's bytes: one pass of a 256-byte table lowers letters and blanks punctuation in a tenth
+# of the time that a regular expression takes. Bytes above 127 are parts of letters outside ASCII and stay.
 _WORD_BYTES: Final = bytes(
     ord(chr(byte).lower()) if byte < 128 and (chr(byte).isalnum() or chr(byte) in "+#") else 32 if byte < 128 else byte
     for byte in range(256)
@@ -173,13 +174,20 @@ _WORD_BYTES: Final = bytes(
 _DIGIT_BYTES: Final = bytes(byte if 48 <= byte < 58 else 32 for byte in range(256))
 
 
-def _words_of(text: str) -> list[bytes]:
-    return text.encode(errors="replace").translate(_WORD_BYTES).split()
+def _words_of(text: str) -> list[str]:
+    return _bytes_of(text).translate(_WORD_BYTES).decode().split()
+
+
+def _bytes_of(text: str) -> bytes:
+    try:
+        return text.encode()
+    except UnicodeEncodeError:  # half a surrogate pair
+        return text.encode(errors="replace")
 
 
 def _count_numbers(text: str) -> int:
     """How many runs of digits a text has; a decimal number counts as two."""
-    return len(text.encode(errors="replace").translate(_DIGIT_BYTES).split())
+    return len(_bytes_of(text).translate(_DIGIT_BYTES).split())
 
 
 def _text(place: str, user: str, edges: str, system: str) -> str:

@@ -5,7 +5,7 @@ The gateway and the simulator drive the same object; it is handed the time and t
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Collection, Iterator
 from typing import NamedTuple
 
@@ -139,11 +139,11 @@ class Dispatcher:
         self.evidence = evidence
         self.policy = policy
         self.overrides = Overrides() if overrides is None else overrides
-        self.requests: Counter[tuple[str, Pool, Reason]] = Counter()
+        self.requests: dict[tuple[str, Pool, Reason], int] = {}
         """Placements by (category, pool, reason) since the start."""
-        self.endings: Counter[tuple[str, Ending]] = Counter()
+        self.endings: dict[tuple[str, Ending], int] = {}
         """Settled placements by (category, ending) since the start."""
-        self.intended: Counter[tuple[str, Pool, Reason]] = Counter()
+        self.intended: dict[tuple[str, Pool, Reason], int] = {}
         """Where policy only observes: the placements it would have made, as ``requests`` counts those made."""
         self.responses = ResponseOwners()
         self._draw = draw
@@ -216,9 +216,9 @@ class Dispatcher:
             raise
         state = fleet.admit(decision.node, shape.sequences, shape.category, now)
         placement = Placement(request_id, shape, decision, state, before + len(avoid) + 1, avoid, queued_s, self.policy)
-        self.requests[shape.category, decision.pool, decision.reason] += 1
+        _count(self.requests, shape.category, decision)
         if decision.intended is not None:
-            self.intended[shape.category, decision.intended.pool, decision.intended.reason] += 1
+            _count(self.intended, shape.category, decision.intended)
         self._placements.append(placement)
         if state.half_open:
             fleet.try_out(state, placement, now)
@@ -241,7 +241,8 @@ class Dispatcher:
         policy = placement.policy
         if policy is not None:
             policy.finished(placement.decision, shape, placement.occupancy, outcome.latency)
-        self.endings[shape.category, outcome.ending] += 1
+        ended = shape.category, outcome.ending
+        self.endings[ended] = self.endings.get(ended, 0) + 1
         if outcome.ending is not Ending.COMPLETED or state.circuit.watching:
             self.fleet.judge(state, placement, outcome, now)
         if outcome.ending is Ending.COMPLETED:
@@ -443,6 +444,11 @@ class Dispatcher:
         if silence <= 0:
             sample, occupancy = outcome.sample, placement.occupancy
             evidence.credit(shape.model, speculator, shape.category, state.name, sample, version, now, occupancy)
+
+
+def _count(placements: dict[tuple[str, Pool, Reason], int], category: str, decision: Decision) -> None:
+    key = category, decision.pool, decision.reason
+    placements[key] = placements.get(key, 0) + 1
 
 
 def _fleet_version(attempt: Placement | Refusal) -> int:

@@ -5,17 +5,36 @@ from __future__ import annotations
 __all__ = ["Ledger"]
 
 
+class _Share:
+    """One category's sequences, and their seconds until ``since``, the last change."""
+
+    __slots__ = ("seconds", "sequences", "since")
+
+    def __init__(self, now: float) -> None:
+        self.sequences = 0
+        self.seconds = 0.0
+        self.since = now
+
+    def change(self, sequences: int, now: float) -> None:
+        """There are so many from now on."""
+        elapsed = now - self.since
+        if elapsed > 0.0:
+            self.seconds += self.sequences * elapsed
+        self.since = now
+        self.sequences = sequences
+
+
 class Ledger:
     """Sequences that this gateway has on one node.
 
     ``sequences`` is exact at every moment, and ``admitted`` counts all that there ever were. ``peak_since`` answers for
     the past, because an engine's report describes some moment between asking and receiving. ``sequence_seconds`` is the
-    sum of their time until the last change, from which mean occupancies follow. ``category_seconds``
-    collects sequence-seconds by category, for engines whose responses say nothing of speculation: a window's counters
-    are attributed by these shares.
+    sum of their time until the last change, from which mean occupancies follow. ``take_category_seconds`` tells them by
+    category, for engines whose responses say nothing of speculation: a window's counters are attributed by these
+    shares.
     """
 
-    __slots__ = ("_categories", "_integrated_at", "_past", "_seconds", "admitted", "sequence_seconds", "sequences")
+    __slots__ = ("_changed_at", "_past", "_shares", "admitted", "sequence_seconds", "sequences")
 
     def __init__(self) -> None:
         self.sequences = 0
@@ -24,14 +43,15 @@ class Ledger:
         # (moment until which the value held, value); later entries are always lower, so the list is no longer than the
         # highest value and its first entry after a moment is the maximum since then.
         self._past: list[tuple[float, int]] = []
-        self._categories: dict[str, int] = {}
-        self._seconds: dict[str, float] = {}
-        self._integrated_at = 0.0
+        self._shares: dict[str, _Share] = {}
+        self._changed_at = 0.0
 
     def admit(self, sequences: int, category: str, now: float) -> None:
         """Book ``sequences`` (at least 1) that are about to be sent."""
-        self._integrate(now)
-        self._categories[category] = self._categories.get(category, 0) + sequences
+        share = self._shares.get(category)
+        if share is None:
+            share = self._shares[category] = _Share(now)
+        share.change(share.sequences + sequences, now)
         self.admitted += sequences
         self._set(self.sequences + sequences, now)
 
@@ -39,12 +59,10 @@ class Ledger:
         """Take back what ``admit`` booked. Raises ``RuntimeError`` when more is released than was booked: that is our
         bug.
         """
-        categories = self._categories
-        left = categories.get(category, 0) - sequences
-        if left < 0:
+        share = self._shares.get(category)
+        if share is None or share.sequences < sequences:
             raise RuntimeError(f"released {sequences} sequences of {category!r} more than were in flight")
-        self._integrate(now)
-        categories[category] = left
+        share.change(share.sequences - sequences, now)
         self._set(self.sequences - sequences, now)
 
     def peak_since(self, moment: float) -> int:
@@ -57,23 +75,21 @@ class Ledger:
 
     def take_category_seconds(self, now: float) -> dict[str, float]:
         """Sequence-seconds by category since the last call."""
-        self._integrate(now)
-        taken, self._seconds = self._seconds, {}
+        taken: dict[str, float] = {}
+        for category, share in self._shares.items():
+            share.change(share.sequences, now)
+            if share.seconds:
+                taken[category] = share.seconds
+                share.seconds = 0.0
         return taken
 
     def _set(self, sequences: int, now: float) -> None:
         past, before = self._past, self.sequences
+        elapsed = now - self._changed_at
+        self._changed_at = now
+        if elapsed > 0.0:
+            self.sequence_seconds += before * elapsed
         while past and past[-1][1] <= before:
             past.pop()
         past.append((now, before))
         self.sequences = sequences
-
-    def _integrate(self, now: float) -> None:
-        elapsed = now - self._integrated_at
-        self._integrated_at = now
-        if elapsed > 0 and self.sequences:
-            self.sequence_seconds += self.sequences * elapsed
-            seconds = self._seconds
-            for category, sequences in self._categories.items():
-                if sequences:
-                    seconds[category] = seconds.get(category, 0.0) + sequences * elapsed

@@ -1,8 +1,9 @@
-"""The engines Slipstream knows, by name."""
+"""The engines Slipstream knows, by name. Compiled, since every answer is read through it."""
 
 from __future__ import annotations
 
 from types import MappingProxyType
+from typing import Final
 
 from slipstream.core.acceptance.sample import SpeculationSample
 from slipstream.core.node import Instrument
@@ -15,7 +16,9 @@ from slipstream.engines.vllm import VLLM
 
 __all__ = ["ENGINES", "abort_lag_s", "added_fields", "gauge_lag_s", "read_statistics"]
 
-ENGINES = MappingProxyType({engine.name: engine for engine in (VLLM, SGLANG, LLAMACPP, TRTLLM)})
+_BY_NAME: Final = {engine.name: engine for engine in (VLLM, SGLANG, LLAMACPP, TRTLLM)}
+
+ENGINES = MappingProxyType(_BY_NAME)
 
 UNKNOWN = ResponseStatistics()
 
@@ -27,7 +30,7 @@ def read_statistics(engine: str | None, payloads: tuple[bytes, ...]) -> Response
     last one that counts tokens is taken. All ``None`` when none does, or when the engine is not a known one.
     A node without a speculator may give a sample of 0 drafted tokens. Never raises.
     """
-    known = None if engine is None else ENGINES.get(engine)
+    known = None if engine is None else _BY_NAME.get(engine)
     if known is not None:
         if known.statistics_apart and len(payloads) > 1:
             return _put_together(known, payloads)

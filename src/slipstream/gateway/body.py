@@ -16,7 +16,8 @@ import msgspec
 from slipstream.core.category import PromptFeatures, window
 from slipstream.core.errors import InvalidBody, InvalidField, RequestError
 from slipstream.core.request import Pool, RequestShape, TrafficClass
-from slipstream.gateway.fields import ABSENT, Message, RequestView, decode_fields, has_effect, is_given
+from slipstream.gateway.fields import ABSENT, Message, decode_fields, has_effect, is_given
+from slipstream.gateway.view import RequestView
 
 __all__ = [
     "MAX_CHOICES",
@@ -46,10 +47,10 @@ LARGE_BODY_BYTES: Final = 1024 * 1024
 _STRIDE: Final = 256 * 1024
 
 
-View = TypeVar("View")
+Fields = TypeVar("Fields")
 
 
-def decode_body(body: bytes, decode: Callable[[bytes], View]) -> View:
+def decode_body(body: bytes, decode: Callable[[bytes], Fields]) -> Fields:
     """A body as ``decode``, a msgspec decoder, reads it. Of a key that occurs twice the last one counts, as in the
     engines' own parsers.
 
@@ -99,7 +100,7 @@ def _check_large(body: bytes) -> None:
 
 def read_chat(body: bytes) -> RequestView:
     """Read a request to ``/v1/chat/completions``. Raises InvalidBody or InvalidField."""
-    view = decode_body(body, decode_fields)
+    view = RequestView(decode_body(body, decode_fields))
     check_model(view.model)
     if not view.messages:
         raise InvalidField("The field 'messages' must be a list with at least one message.", "messages")
@@ -110,7 +111,7 @@ def read_chat(body: bytes) -> RequestView:
 
 def read_completion(body: bytes) -> RequestView:
     """Read a request to ``/v1/completions``. Raises InvalidBody or InvalidField."""
-    view = decode_body(body, decode_fields)
+    view = RequestView(decode_body(body, decode_fields))
     check_model(view.model)
     check_prompt("prompt", view.prompt)
     view.messages = None
@@ -177,6 +178,7 @@ def traffic_class_of(view: RequestView) -> TrafficClass:
     return TrafficClass.BULK if view.service_tier == "flex" else TrafficClass.INTERACTIVE
 
 
+_ABSENT: Final = ABSENT
 _NO_FEATURES: Final[frozenset[str]] = frozenset()
 
 
@@ -216,7 +218,7 @@ def _prompt_characters(view: RequestView) -> int | None:
 
 def _features(view: RequestView) -> frozenset[str]:
     """The fields set that an engine may reject beside speculation. At 0 or empty they have no effect."""
-    biased = view.logit_bias is not ABSENT and has_effect(view.logit_bias)
+    biased = view.logit_bias is not _ABSENT and has_effect(view.logit_bias)
     if not view.min_p and not biased:
         return _NO_FEATURES
     return frozenset(name for name, present in (("min_p", view.min_p), ("logit_bias", biased)) if present)
@@ -241,7 +243,7 @@ def _response_format(view: RequestView) -> str | None:
 
 def _given(value: msgspec.Raw) -> bool:
     """``is_given``, compiled where it is nearly always false."""
-    return value is not ABSENT and is_given(value)
+    return value is not _ABSENT and is_given(value)
 
 
 def check_model(model: str) -> None:

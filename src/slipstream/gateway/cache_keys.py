@@ -39,7 +39,7 @@ def cache_keys(
         keys.append(hash((model, session)))
     if cache_key:
         keys.append(hash((model, "prompt_cache_key", cache_key)))
-    start = body.find(prompt_name)
+    start = body.find(prompt_name) if len(body) > BLOCK_BYTES else -1
     if start >= 0 and len(body) - start >= BLOCK_BYTES:
         key = hash(model)
         blocks = []

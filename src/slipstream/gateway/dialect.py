@@ -9,8 +9,8 @@ from typing import Final
 from slipstream.gateway import content, embeddings, messages, responses
 from slipstream.gateway.body import read_chat, read_completion
 from slipstream.gateway.error_shape import ANTHROPIC, OPENAI, RESPONSES, ErrorShape
-from slipstream.gateway.fields import RequestView
 from slipstream.gateway.tokens import ReadTokens
+from slipstream.gateway.view import RequestView
 
 __all__ = ["DIALECTS", "Dialect", "errors_of"]
 

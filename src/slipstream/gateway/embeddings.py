@@ -8,7 +8,8 @@ import msgspec
 
 from slipstream.core.errors import InvalidField
 from slipstream.gateway.body import check_model, check_prompt, decode_body
-from slipstream.gateway.fields import Message, RequestView
+from slipstream.gateway.fields import Message, RequestFields
+from slipstream.gateway.view import RequestView
 
 __all__ = ["MAX_INPUTS", "read_embeddings"]
 
@@ -35,10 +36,10 @@ def read_embeddings(body: bytes) -> RequestView:
     check_model(fields.model)
     inputs = fields.input
     if inputs is None and fields.messages:
-        return RequestView(model=fields.model, messages=fields.messages, user=fields.user)
+        return RequestView(RequestFields(model=fields.model, messages=fields.messages, user=fields.user))
     check_prompt("input", inputs)
     if isinstance(inputs, list) and not isinstance(inputs[0], int) and len(inputs) > MAX_INPUTS:
         raise InvalidField(
             f"The field 'input' has {len(inputs)} inputs, but at most {MAX_INPUTS} are allowed in one request.", "input"
         )
-    return RequestView(model=fields.model, prompt=inputs, user=fields.user)
+    return RequestView(RequestFields(model=fields.model, prompt=inputs, user=fields.user))

@@ -12,7 +12,7 @@ __all__ = [
     "Message",
     "Opaque",
     "Part",
-    "RequestView",
+    "RequestFields",
     "ResponseFormat",
     "decode_fields",
     "has_effect",
@@ -69,12 +69,10 @@ class Opaque(msgspec.Struct, gc=False):
     """A JSON object of which only its being there matters: decoding it skips all fields."""
 
 
-class RequestView(msgspec.Struct, gc=False):
-    """What routing needs of a request's body. ``None`` is a field that is absent or null.
+class RequestFields(msgspec.Struct, gc=False):
+    """The fields of OpenAI's completions, as the client sent them. `RequestView` says what they are.
 
-    The fields are those of OpenAI's completions, as the client sent them; the readers of other dialects fill in the
-    same view. Of a ``Raw`` one only ``is_given`` and ``has_effect`` matter: decoding it could take a second. ``user``
-    and ``prompt_cache_key`` name who or which conversation asks.
+    They stand in the order of its parameters.
     """
 
     model: str = ""
@@ -104,5 +102,5 @@ class RequestView(msgspec.Struct, gc=False):
     structured_outputs: Raw = ABSENT
 
 
-decode_fields: Final = msgspec.json.Decoder(RequestView).decode
+decode_fields: Final = msgspec.json.Decoder(RequestFields).decode
 """Raises msgspec.ValidationError on a field of the wrong type, msgspec.DecodeError on what is not JSON."""

@@ -12,12 +12,14 @@ def marks_of(placement: Placement, pool: NodePool) -> bytes:
     """The lines, ended, for an answer of this placement. They are few and the same all day, so the pool keeps them."""
     decision = placement.decision
     category = placement.shape.category
-    key = category + decision.reason
-    lines = pool.marks.get(key)
+    by_reason = pool.marks.get(category)
+    if by_reason is None:
+        by_reason = pool.marks[category] = {}
+    lines = by_reason.get(decision.reason)
     if lines is None:
         text = (
             f"x-slipstream-node: {placement.node.name}\r\nx-slipstream-pool: {decision.pool}\r\n"
             f"x-slipstream-category: {category}\r\nx-slipstream-reason: {decision.reason}\r\n"
         )
-        lines = pool.marks[key] = text.encode("latin-1", "replace")
+        lines = by_reason[decision.reason] = text.encode("latin-1", "replace")
     return lines

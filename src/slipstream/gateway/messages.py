@@ -11,8 +11,9 @@ import msgspec
 
 from slipstream.core.errors import InvalidField
 from slipstream.gateway.body import check_model, decode_body
-from slipstream.gateway.fields import Message, Opaque, Part, RequestView, ResponseFormat
+from slipstream.gateway.fields import Message, Opaque, Part, RequestFields, ResponseFormat
 from slipstream.gateway.tokens import Count
+from slipstream.gateway.view import RequestView
 
 __all__ = ["ENDS", "count_tokens", "has_content", "read_messages"]
 
@@ -82,13 +83,15 @@ def read_messages(body: bytes) -> RequestView:
         if parts:
             messages.append(Message(message.role, parts))
     return RequestView(
-        model=fields.model,
-        messages=messages,
-        max_tokens=fields.max_tokens,
-        stream=fields.stream,
-        tools=fields.tools,
-        user=fields.metadata.user_id if fields.metadata is not None else None,
-        response_format=fields.output_config.format if fields.output_config is not None else None,
+        RequestFields(
+            model=fields.model,
+            messages=messages,
+            max_tokens=fields.max_tokens,
+            stream=fields.stream,
+            tools=fields.tools,
+            user=fields.metadata.user_id if fields.metadata is not None else None,
+            response_format=fields.output_config.format if fields.output_config is not None else None,
+        )
     )
 
 

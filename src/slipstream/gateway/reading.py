@@ -10,8 +10,8 @@ from slipstream.core.request import PinSource, Pool, RequestShape, TrafficClass
 from slipstream.gateway.body import features_of, shape_of, traffic_class_of
 from slipstream.gateway.cache_keys import cache_keys, session_number
 from slipstream.gateway.dialect import DIALECTS
-from slipstream.gateway.fields import RequestView
 from slipstream.gateway.headers import RequestHead
+from slipstream.gateway.view import RequestView
 
 __all__ = ["RequestReader"]
 

@@ -77,22 +77,28 @@ class Relay:
         self.answer = answer
         request = self._request
         status = answer.status
-        lines = [status_line(status), answer.lines, marks, b"x-request-id: %b\r\n" % request.request_id.encode()]
         if answer.events:
             self._events = EventStream(self._dialect)
             self._added_events = AddedEvents(self.added) if self.added else None
+        framing = b""
         if status == 204:
             pass  # it has no body, and must not say how long one is
         elif answer.length is not None and not answer.events:
-            lines.append(b"content-length: %d\r\n" % answer.length)
+            framing = b"content-length: %d\r\n" % answer.length
         elif status not in _BODILESS and request.method != "HEAD":
             self._chunked = request.chunks
             if self._chunked:
-                lines.append(b"transfer-encoding: chunked\r\n")
+                framing = b"transfer-encoding: chunked\r\n"
             else:
                 request.keep_alive = False  # the end of the connection is the end of the body
-        lines.append(b"\r\n" if request.keep_alive else b"connection: close\r\n\r\n")
-        self._head = b"".join(lines)
+        self._head = b"%b%b%bx-request-id: %b\r\n%b%b" % (
+            status_line(status),
+            answer.lines,
+            marks,
+            request.request_id.encode(),
+            framing,
+            b"\r\n" if request.keep_alive else b"connection: close\r\n\r\n",
+        )
         if answer.events:
             self._write(b"")
 

@@ -12,8 +12,9 @@ import msgspec
 
 from slipstream.core.errors import InvalidField
 from slipstream.gateway.body import check_model, decode_body
-from slipstream.gateway.fields import Message, Opaque, Part, RequestView, ResponseFormat
+from slipstream.gateway.fields import Message, Opaque, Part, RequestFields, ResponseFormat
 from slipstream.gateway.tokens import Count
+from slipstream.gateway.view import RequestView
 
 __all__ = ["ENDS", "count_tokens", "has_content", "read_responses", "response_id", "response_of_path"]
 
@@ -73,16 +74,18 @@ def read_responses(body: bytes) -> RequestView:
     else:
         messages += [_message(item) for item in asked if item.role is not None or item.type == "function_call_output"]
     return RequestView(
-        model=fields.model,
-        messages=messages,
-        max_output_tokens=fields.max_output_tokens,
-        stream=fields.stream,
-        tools=fields.tools,
-        response_format=fields.text.format if fields.text is not None else None,
-        service_tier=fields.service_tier,
-        user=fields.user,
-        prompt_cache_key=fields.prompt_cache_key,
-        previous_response_id=fields.previous_response_id,
+        RequestFields(
+            model=fields.model,
+            messages=messages,
+            max_output_tokens=fields.max_output_tokens,
+            stream=fields.stream,
+            tools=fields.tools,
+            response_format=fields.text.format if fields.text is not None else None,
+            service_tier=fields.service_tier,
+            user=fields.user,
+            prompt_cache_key=fields.prompt_cache_key,
+            previous_response_id=fields.previous_response_id,
+        )
     )
 
 

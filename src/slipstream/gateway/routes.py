@@ -29,12 +29,17 @@ _GET: Final = ("GET", "HEAD", "OPTIONS")
 _POST: Final = ("POST", "OPTIONS")
 _ANY: Final = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 
-_EXACT: Final[dict[str, tuple[Endpoint, tuple[str, ...]]]] = {
-    **dict.fromkeys(DIALECTS, (Endpoint.READ, _POST)),
-    "/v1/models": (Endpoint.MODELS, _GET),
-    "/health": (Endpoint.HEALTH, _GET),
-    "/ready": (Endpoint.READY, _GET),
+_Methods = dict[str, Endpoint]
+"""What a path's requests are for, by their method."""
+
+_EXACT: Final[dict[str, _Methods]] = {
+    **dict.fromkeys(DIALECTS, dict.fromkeys(_POST, Endpoint.READ)),
+    "/v1/models": dict.fromkeys(_GET, Endpoint.MODELS),
+    "/health": dict.fromkeys(_GET, Endpoint.HEALTH),
+    "/ready": dict.fromkeys(_GET, Endpoint.READY),
 }
+_MODEL: Final = dict.fromkeys(_GET, Endpoint.MODEL)
+_PASSED_THROUGH: Final = dict.fromkeys(_ANY, Endpoint.PASSED_THROUGH)
 _WAYS_OUT: Final = re.compile(
     r"/\.{0,2}(?:;[^/]*)?/"  # a segment of dots, or an empty one, with parameters or without
     r"|%(?:2[ef]|3b|5c|[01][0-9a-f]|7f)"  # an escaped dot, slash, semicolon, backslash or control character
@@ -44,29 +49,27 @@ _WAYS_OUT: Final = re.compile(
 """What a node may resolve, and then a path under ``/v1/`` would lead out of it, to the engine's switches."""
 
 
-def _find(path: str) -> tuple[Endpoint, tuple[str, ...]] | None:
-    row = _EXACT.get(path)
-    if row is not None:
-        return row
+def _methods_of(path: str) -> _Methods:
+    methods = _EXACT.get(path)
+    if methods is not None:
+        return methods
     if path.startswith("/v1/models/"):
-        return Endpoint.MODEL, _GET
+        return _MODEL
     if path.startswith("/v1/") and not _WAYS_OUT.search(f"{path}/"):
-        return Endpoint.PASSED_THROUGH, _ANY
-    return None
+        return _PASSED_THROUGH
+    raise UnknownPath(f"There is no endpoint {path[:200]}. The API lives under /v1/; see also /health and /ready.")
 
 
 def allowed_methods(path: str) -> tuple[str, ...]:
     """The methods that a path takes. Raises UnknownPath."""
-    row = _find(path)
-    if row is None:
-        raise UnknownPath(f"There is no endpoint {path[:200]}. The API lives under /v1/; see also /health and /ready.")
-    return row[1]
+    return tuple(_methods_of(path))
 
 
 def endpoint_of(method: str, path: str) -> Endpoint:
     """What a request is for, by its method and its path without query. Raises UnknownPath or WrongMethod."""
-    row = _EXACT.get(path) or _find(path)
-    if row is None or method not in row[1]:
-        allowed = allowed_methods(path)
+    methods = _methods_of(path)
+    endpoint = methods.get(method)
+    if endpoint is None:
+        allowed = tuple(methods)
         raise WrongMethod(f"{path[:200]} does not take {method}; use {' or '.join(allowed[:-1])}.", allowed)
-    return row[0]
+    return endpoint

@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 import httptools
 
 from slipstream.core.node import Instrument, NodeSpec
+from slipstream.core.reason import Reason
 from slipstream.gateway.headers import Answer, Headers, read_answer
 from slipstream.gateway.repetition import RepeatedHead, head_to_repeat
 from slipstream.gateway.tls import Authorities
@@ -332,7 +333,7 @@ class NodePool:
         authorization = f"authorization: Bearer {spec.api_key}\r\n" if spec.api_key else ""
         self.preamble = f"host: {host}\r\n{authorization}".encode()
         """The header lines that every request to this node carries."""
-        self.marks: dict[str, bytes] = {}
+        self.marks: dict[str, dict[Reason, bytes]] = {}
         """The header lines that this node's answers carry, by category and reason: few, and the same all day."""
 
     def take(self, now: float) -> NodeConnection | None:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Protocol
 
+from slipstream.core.dispatch import Placement
 from slipstream.core.errors import PlacementError, RequestError, SlipstreamError
 from slipstream.core.outcome import Outcome
-from slipstream.core.request import Pool, RequestShape, TrafficClass
+from slipstream.core.request import Pool, TrafficClass
 from slipstream.telemetry.histogram import Histogram
 
-__all__ = ["REJECTIONS", "Decided", "Instruments", "Latencies", "Placed"]
+__all__ = ["REJECTIONS", "Instruments", "Latencies"]
 
 TTFT_BOUNDS_S = (0.01, 0.025, 0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1.0, 1.5, 2.5, 5.0, 10.0, 30.0, 60.0)
 TPOT_BOUNDS_S = (0.002, 0.005, 0.0075, 0.01, 0.015, 0.02, 0.03, 0.04, 0.05, 0.075, 0.1, 0.2, 0.5)
@@ -42,22 +42,6 @@ class Latencies:
         self.output_tokens = 0
 
 
-class Decided(Protocol):
-    """The part of a decision that is counted."""
-
-    @property
-    def pool(self) -> Pool: ...
-
-
-class Placed(Protocol):
-    """The part of a placement that is counted. ``shape`` names the category."""
-
-    @property
-    def decision(self) -> Decided: ...
-    @property
-    def shape(self) -> RequestShape: ...
-
-
 class Instruments:
     """The gateway's observer: it is told of every attempt, refusal and decision, and only counts."""
 
@@ -73,7 +57,7 @@ class Instruments:
         self.waits_in_vain = dict.fromkeys(TrafficClass, 0)
         """Requests whose time in the queue was up, by class."""
 
-    def finished(self, placement: Placed, outcome: Outcome, now: float) -> None:  # noqa: ARG002 - the port's signature
+    def finished(self, placement: Placement, outcome: Outcome, now: float) -> None:  # noqa: ARG002 - the port's signature
         """A placement was settled. Latencies count whole answers only; tokens whatever was told."""
         key = placement.decision.pool, placement.shape.category
         row = self.by_pool_and_category.get(key)

@@ -32,7 +32,7 @@ def routing_readings(
         reasons = [(pool, reason) for pool, reasons in DECISION_REASONS.items() for reason in reasons]
         placed = dispatcher.intended
         return {
-            (pool, reason, category): placed[category, pool, reason]
+            (pool, reason, category): placed.get((category, pool, reason), 0)
             for category in categories()
             for pool, reason in reasons
         }
