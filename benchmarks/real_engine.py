@@ -1,5 +1,5 @@
-"""The simulator against a real engine: an embedded llama.cpp node is measured, and a plan that it was not measured with
-is served over sockets and simulated.
+"""The simulator against a real engine: an embedded llama.cpp node is measured, and plans that it was not measured with
+are served over sockets and simulated.
 
 `python -m benchmarks real-engine`. The profile goes to build/real-engine-profile.json.
 
@@ -8,29 +8,26 @@ computes and the others do next to nothing. While it has none, time is the wall 
 wall clock throughout. Requests are sent at their times by the same clock, so a node that others keep from its core gets
 no more to do at once than it would have alone.
 
-**Which runs hold.** CPU seconds are not all alike where others use the same caches and memory. So the profile is
-measured in rounds, between which the plan is served. A run holds if the node had at least `LEAST_CORE` of a core while
-it had requests, if the pace at which prompts are processed was within `PACE_TOLERANCE` of its mean in every round, if
-on average requests were sent within `LATE_TOLERANCE` of mean E2E of their time, and if every answer came whole. None of
-it looks at what is compared. On a machine that has other work, `chrt -f 10 python -m benchmarks real-engine` gives the
-node a core.
-
-**Slots.** llama.cpp gives each slot a cache of its own and computes sequences in one pass only if their slots are
-neighbours. It gives a request the slot that is free for longest, unless a tenth of the prompt is there already.
-Prompts here begin differently, so which slots are busy is as good as drawn, and each number of streams is measured on
-slots with about as many gaps as drawn ones have: B of S are in B(S − B + 1)/S passes.
+**A pace that drifts.** CPU seconds are not all alike: where others use the same caches and memory, a second of them
+does up to half less. So a known computation is timed all along, seven times a second, and CPU seconds count for as much
+less as it takes longer than at its fastest. What that misses is met by measuring the node right before each plan and
+right after it, by simulating the plan on the mean of the two, and by many short plans. By how much they differ tells
+how exact the mean over all of them is.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from importlib.metadata import version
 from itertools import count
 from pathlib import Path
-from time import clock_gettime, monotonic
+from statistics import fmean
+from time import clock_gettime, monotonic, thread_time
 from typing import Any, Final
 
 import numpy as np
@@ -54,9 +51,9 @@ from slipstream.workload.plan import Plan
 __all__ = ["Comparison", "Setup", "compare"]
 
 PROFILE: Final = Path("build") / "real-engine-profile.json"
-LEAST_CORE: Final = 0.7
-PACE_TOLERANCE: Final = 0.1
-LATE_TOLERANCE: Final = 0.05
+PACE_NUMBERS: Final = 4_000_000
+"""16 MB are read and added: more than a processor's own caches hold, as of a model."""
+PACE_S: Final = 0.15
 CPU_SECONDS: Final = 2
 """Linux numbers the clock that tells a process's CPU time by its pid, and this is of the kind `CPUCLOCK_SCHED`."""
 STEP_TOKENS: Final = 2048
@@ -66,19 +63,18 @@ TEMPLATE_TOKENS: Final = 17
 CHARACTERS_PER_TOKEN: Final = 3.4
 """Of the made text's beginning, with the vocabulary of this model."""
 
-Round = tuple[tuple[int, ...], ...]
-"""The slots of each number of streams that is measured, one after another."""
-
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """What is measured. ``rounds`` of the profile, each with as many streams as the others, a plan of ``requests``
-    between any two; ``profile_tokens`` are of prompt and answer. ``rate`` is in requests a second.
+    """What is measured: a round, with prompts of ``prompt_tokens`` and ``answer_tokens`` by number of streams, so many
+    that each number takes about as long; then ``plans`` times a plan of ``requests``, at a ``rate`` a second, and the
+    next round.
     """
 
     slots: int
-    rounds: tuple[Round, ...]
-    profile_tokens: tuple[int, int]
+    prompt_tokens: int
+    answer_tokens: Mapping[int, int]
+    plans: int
     requests: int
     rate: float
     prompt: Lengths
@@ -87,30 +83,54 @@ class Setup:
 
 FULL: Final = Setup(
     slots=8,
-    rounds=(
-        ((3,), (2, 5), (0, 1, 4, 6), tuple(range(8))),
-        ((6,), (4, 5), (2, 3, 5, 6), tuple(range(8))),
-        ((1,), (0, 6), (1, 3, 4, 6), tuple(range(8))),
-        ((4,), (3, 7), (0, 5, 6, 7), tuple(range(8))),
-    ),
-    profile_tokens=(56, 24),
-    requests=16,
-    rate=0.8,
+    prompt_tokens=32,
+    answer_tokens={1: 64, 2: 40, 4: 24, 8: 14},
+    plans=10,
+    requests=8,
+    rate=0.4,
     prompt=UniformLengths(32, 80),
     output=UniformLengths(16, 48),
 )
 
 
+class Pace:
+    """How much longer a known computation takes than at its fastest: the mean over the ``latest`` times of four, and
+    over ``all`` of them, as factors.
+    """
+
+    __slots__ = ("_fastest_s", "_latest_s", "_numbers", "all", "latest")
+
+    def __init__(self) -> None:
+        self._numbers = np.ones(PACE_NUMBERS, np.float32)
+        self._latest_s = deque([self._took_s() for _ in range(40)], maxlen=4)
+        self._fastest_s = min(self._took_s() for _ in range(40))
+        self.all: list[float] = []
+        self.latest = 1.0
+
+    def measure(self) -> None:
+        """Compute once more."""
+        self._latest_s.append(self._took_s())
+        self.latest = fmean(self._latest_s) / self._fastest_s
+        self.all.append(self.latest)
+
+    def _took_s(self) -> float:
+        began = thread_time()
+        self._numbers.sum()
+        return thread_time() - began
+
+
 class NodeTime:
-    """Seconds as a node has them: of its own CPU while it has requests, of the machine while it has none.
+    """Seconds as a node has them: of its own CPU at the machine's ``pace`` while it has requests, of the wall clock
+    while it has none.
 
     ``cpu_s`` and ``wall_s``: what it computed while it had requests, and how long that took.
     """
 
-    __slots__ = ("_at", "_clock", "_computed", "_requests", "_seconds", "cpu_s", "wall_s")
+    __slots__ = ("_at", "_clock", "_computed", "_requests", "_seconds", "cpu_s", "pace", "wall_s")
 
     def __init__(self, pid: int) -> None:
         self._clock = ~pid << 3 | CPU_SECONDS
+        self.pace = Pace()
         self._requests = 0
         self._seconds = self.cpu_s = self.wall_s = 0.0
         self._at, self._computed = monotonic(), clock_gettime(self._clock)
@@ -118,13 +138,20 @@ class NodeTime:
     def __call__(self) -> float:
         now, computed = monotonic(), clock_gettime(self._clock)
         if self._requests > 0:
-            self._seconds += computed - self._computed
+            self._seconds += (computed - self._computed) / self.pace.latest
             self.cpu_s += computed - self._computed
             self.wall_s += now - self._at
         else:
             self._seconds += now - self._at
         self._at, self._computed = now, computed
         return self._seconds
+
+    async def keep_pace(self) -> None:
+        """Until it is cancelled."""
+        while True:
+            self()
+            self.pace.measure()
+            await asyncio.sleep(PACE_S)
 
     def sent(self, requests: int) -> None:
         """The node is about to get more requests."""
@@ -139,91 +166,106 @@ class NodeTime:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """A round of the profile: ``step_s`` by number of streams, and what its prompts took."""
+    """A round: ``step_s`` by number of streams, what its prompts took, and ``seconds`` for all of it."""
 
     step_s: Mapping[int, float]
     prompt_s: float
     prompt_tokens: int
     context_tokens: float
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """A plan. ``served`` and ``simulated``: a row a request, with its TTFT, TPOT (NaN = one token) and E2E in seconds.
+
+    ``drift``: by how much the round after it took longer than the one before it, as a share. ``late_s``: how late its
+    requests were sent, on average.
+    """
+
+    served: NDArray[np.float64]
+    simulated: NDArray[np.float64]
+    drift: float
+    late_s: float
+
+    @property
+    def errors(self) -> NDArray[np.float64]:
+        """By how much simulated TTFT, TPOT and E2E are more than served, of their means, as shares."""
+        found: NDArray[np.float64] = np.nanmean(self.simulated, axis=0) / np.nanmean(self.served, axis=0) - 1.0
+        return found
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """``served`` and ``simulated``: a row a request, with its TTFT, TPOT (NaN = one token) and E2E in seconds.
-
-    ``pace``: seconds a prompt token, by round. ``late_s``: how late requests were sent, on average. ``had_core``: the
-    share of a core that the node had while it had requests.
+    """The profile of all rounds, and each plan. ``had_core``: the share of a core that the node had while it had
+    requests. ``pace``: how much longer a known computation took than at its fastest, all along, as factors.
     """
 
     profile: Mapping[str, Any]
-    served: NDArray[np.float64]
-    simulated: NDArray[np.float64]
-    pace: Sequence[float]
-    late_s: float
+    plans: Sequence[Compared]
     had_core: float
-
-    @property
-    def drift(self) -> float:
-        """By how much the pace of a round was off its mean, at most."""
-        return float(np.max(np.abs(np.array(self.pace) / np.mean(self.pace) - 1.0)))
-
-    @property
-    def holds(self) -> bool:
-        """Whether the machine let the node be measured."""
-        late = self.late_s > LATE_TOLERANCE * float(self.served[:, 2].mean())
-        return self.had_core >= LEAST_CORE and self.drift <= PACE_TOLERANCE and not late
+    pace: Sequence[float]
 
     def means(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Mean TTFT, TPOT and E2E in seconds: served, and simulated."""
-        return np.nanmean(self.served, axis=0), np.nanmean(self.simulated, axis=0)
+        """Mean TTFT, TPOT and E2E in seconds over the requests of all plans: served, and simulated."""
+        served = np.vstack([plan.served for plan in self.plans])
+        simulated = np.vstack([plan.simulated for plan in self.plans])
+        return np.nanmean(served, axis=0), np.nanmean(simulated, axis=0)
+
+    def standard_errors(self) -> NDArray[np.float64]:
+        """Of the error of the means of TTFT, TPOT and E2E, as shares, from how much the plans differ in theirs."""
+        errors = np.array([plan.errors for plan in self.plans])
+        found: NDArray[np.float64] = errors.std(axis=0, ddof=1) / np.sqrt(len(errors))
+        return found
 
 
-async def compare(setup: Setup) -> Comparison:
-    """Measure a node, serve plans between the rounds, and simulate them on the profile of all rounds."""
+async def compare(setup: Setup, on_plan: Callable[[Compared], None]) -> Comparison:
+    """Measure a node, serve plans between the rounds, and simulate each on the rounds around it. ``on_plan`` hears of
+    each as it is compared.
+    """
     spec = EmbeddedNodeSpec("real", Pool.STANDARD, find_model(), slots=setup.slots)
     async with EmbeddedFleet([spec]) as fleet:
         (node,) = fleet.nodes
         numbers = count(1)
         assert node.pid is not None
         time = NodeTime(node.pid)
+        pacing = asyncio.create_task(time.keep_pace(), name="pace")
         await together(node, time, [request(node.model, next(numbers), 20, 4)])  # the first of a node takes longer
-        rounds = [await measured(node, time, setup, setup.rounds[0], numbers)]
-        plans, results = [], []
-        for seed, layout in enumerate(setup.rounds[1:], 1):
-            plan, answers = await served(node, time, setup, seed, numbers)
-            plans.append(plan)
-            results += answers
-            rounds.append(await measured(node, time, setup, layout, numbers))
-    profile = profile_from(rounds, node.model)
-    return Comparison(
-        profile,
-        np.array([row_of(result) for result in results]),
-        np.vstack([simulated(plan, setup.slots, profile) for plan in plans]),
-        [each.prompt_s / each.prompt_tokens for each in rounds],
-        float(np.mean([result.sent_at - result.intended_at for result in results])),
-        time.cpu_s / time.wall_s,
-    )
+        rounds = [await measured(node, time, setup, numbers)]
+        plans: list[Compared] = []
+        for seed in range(1, setup.plans + 1):
+            plan, results = await served(node, time, setup, seed, numbers)
+            rounds.append(await measured(node, time, setup, numbers))
+            compared = Compared(
+                np.array([row_of(result) for result in results]),
+                simulated(plan, setup.slots, profile_from(rounds[-2:], node.model)),
+                rounds[-1].seconds / rounds[-2].seconds - 1.0,
+                float(np.mean([result.sent_at - result.intended_at for result in results])),
+            )
+            plans.append(compared)
+            on_plan(compared)
+        pacing.cancel()
+        await asyncio.wait([pacing])
+    return Comparison(profile_from(rounds, node.model), plans, time.cpu_s / time.wall_s, time.pace.all)
 
 
-def request(model: str, number: int, prompt_tokens: int, output_tokens: int, slot: int | None = None) -> PlannedRequest:
+def request(model: str, number: int, prompt_tokens: int, output_tokens: int) -> PlannedRequest:
     """With a prompt of about so many tokens that begins like no other, and an answer of exactly so many."""
     characters = round(max(1, prompt_tokens - TEMPLATE_TOKENS) * CHARACTERS_PER_TOKEN)
     text = made_prompt("chat", characters, number, 1)[:characters]
     fields: dict[str, Any] = {"ignore_eos": True, "cache_prompt": False, "temperature": 0.0}
-    if slot is not None:
-        fields["id_slot"] = slot
     messages = ({"role": "system", "content": text}, {"role": "user", "content": "Go on."})
     return PlannedRequest(model, messages, output_tokens, fields=fields)
 
 
-async def measured(node: EmbeddedNode, time: NodeTime, setup: Setup, layout: Round, numbers: Iterator[int]) -> Measured:
+async def measured(node: EmbeddedNode, time: NodeTime, setup: Setup, numbers: Iterator[int]) -> Measured:
     """A round: for each number of streams, prompts that come together, then steps in which all of them decode."""
     step_s: dict[int, float] = {}
     prompt_s = context = 0.0
     prompt_tokens = 0
-    for slots in layout:
-        streams = len(slots)
-        requests = [request(node.model, next(numbers), *setup.profile_tokens, slot) for slot in slots]
+    began = time()
+    for streams, tokens in setup.answer_tokens.items():
+        requests = [request(node.model, next(numbers), setup.prompt_tokens, tokens) for _ in range(streams)]
         results = await together(node, time, requests)
         start = min(result.sent_at for result in results)
         chunks = [chunk_times(result) for result in results]
@@ -231,10 +273,10 @@ async def measured(node: EmbeddedNode, time: NodeTime, setup: Setup, layout: Rou
         decoding = latest[latest <= min(times[-1] for times in chunks)]
         step_s[streams] = float(decoding[-1] - decoding[0]) / (len(decoding) - 1)
         prompt_s += float(latest[0]) - start
-        tokens = sum(result.prompt_tokens or 0 for result in results)
-        prompt_tokens += tokens
-        context += tokens / streams + len(decoding) / 2.0
-    return Measured(step_s, prompt_s, prompt_tokens, context / len(layout))
+        prompts = sum(result.prompt_tokens or 0 for result in results)
+        prompt_tokens += prompts
+        context += prompts / streams + len(decoding) / 2.0
+    return Measured(step_s, prompt_s, prompt_tokens, context / len(step_s), time() - began)
 
 
 async def served(
@@ -318,7 +360,7 @@ def profile_from(rounds: Sequence[Measured], model: str) -> dict[str, Any]:
         "hardware": f"one thread of {processor()}",
         "model": model,
         "date": datetime.now(UTC).date().isoformat(),
-        "note": f"mean of {len(rounds)} rounds, in CPU seconds",
+        "note": f"mean of {len(rounds)} rounds, in CPU seconds at the machine's fastest pace",
         "context_tokens": round(float(np.mean([each.context_tokens for each in rounds])), 1),
         "prefill_token_ms": round(
             1e3 * sum(each.prompt_s for each in rounds) / sum(each.prompt_tokens for each in rounds), 4
@@ -364,24 +406,37 @@ def simulated(plan: Plan, slots: int, profile: Mapping[str, Any]) -> NDArray[np.
     return np.stack((run.first_token_s - plan.arrival_s, tpot, run.ended_s - plan.arrival_s), axis=1)
 
 
+def tell(plan: Compared) -> None:
+    """Print what came of a plan."""
+    ttft, tpot, e2e = plan.errors
+    print(
+        f"a plan of {len(plan.served)} requests, sent {1e3 * plan.late_s:.1f} ms late, with a round after it that took "
+        f"{plan.drift:+.1%} of the one before: simulated TTFT {ttft:+.1%}, TPOT {tpot:+.1%}, E2E {e2e:+.1%}",
+        flush=True,
+    )
+
+
 def main() -> None:
     """Measure, compare and write the profile."""
-    found = uvloop.run(compare(FULL))
+    found = uvloop.run(compare(FULL, tell))
     PROFILE.parent.mkdir(exist_ok=True)
     PROFILE.write_text(json.dumps(found.profile, indent=2) + "\n")
+    low, high = np.quantile(found.pace, (0.05, 0.95))
+    print(
+        f"the node had {found.had_core:.0%} of a core; a known computation took {low:.2f} to {high:.2f} times as long "
+        f"as at its fastest"
+    )
     print(f"profile, written to {PROFILE}:")
     for point in found.profile["points"]:
         print(f"  {point['batch_size']} streams: {point['step_ms']:.1f} ms a step")
     print(f"  {found.profile['prefill_token_ms']:.2f} ms a prompt token")
-    for what, real, virtual in zip(("TTFT", "TPOT", "E2E"), *found.means(), strict=True):
+    for what, real, virtual, error in zip(
+        ("TTFT", "TPOT", "E2E"), *found.means(), found.standard_errors(), strict=True
+    ):
         print(
-            f"{len(found.served)} requests: mean {what} {1e3 * real:.1f} ms served, {1e3 * virtual:.1f} ms simulated: "
-            f"{virtual / real - 1.0:+.1%}"
+            f"mean {what} {1e3 * real:.1f} ms served, {1e3 * virtual:.1f} ms simulated: {virtual / real - 1.0:+.1%}, "
+            f"with a standard error of {error:.1%}"
         )
-    print(
-        f"pace within {found.drift:.1%} of its mean, requests {1e3 * found.late_s:.1f} ms late on average, "
-        f"{found.had_core:.0%} of a core: the run {'holds' if found.holds else 'does not hold, measure again'}"
-    )
 
 
 if __name__ == "__main__":
