@@ -11,8 +11,10 @@ import json
 import multiprocessing
 import os
 import resource
-from time import monotonic, process_time
-from typing import NamedTuple, cast
+import select
+import socket
+from time import monotonic, process_time, sleep
+from typing import NamedTuple
 
 import uvloop
 
@@ -22,52 +24,39 @@ from slipstream.emulate.dialects import DIALECTS
 ENDING = b"0\r\n\r\n"
 
 
-class Streams(asyncio.Protocol):
-    """Asks for one stream a connection and counts what comes: events, and streams that are still running."""
-
-    def __init__(self, tokens: int, counts: list[int], whole: asyncio.Event) -> None:
-        self.request = json.dumps(
-            {
-                "messages": [{"role": "user", "content": "x"}],
-                "stream": True,
-                "max_tokens": tokens,
-                "ignore_eos": True,
-            }
-        ).encode()
-        self.counts = counts
-        self.whole = whole
-        self.tail = b""
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Ask."""
-        head = b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n" % len(self.request)
-        cast("asyncio.Transport", transport).write(head + self.request)
-
-    def data_received(self, data: bytes) -> None:
-        """Count; the last stream's end ends it all."""
-        self.counts[0] += data.count(b"data: ")
-        self.tail = (self.tail + data)[-len(ENDING) :]
-        self.counts[1] -= self.tail == ENDING
-        if not self.counts[1]:
-            self.whole.set()
-
-
 def read_streams(
     url: str, streams: int, tokens: int, processors: set[int], events: multiprocessing.SimpleQueue[int]
 ) -> None:
-    """Open all streams over a second, read them to the end, and tell how many events there were."""
+    """Open all streams over a second, read them to the end, and tell how many events there were.
+
+    It looks every millisecond: a reader that waits for what comes is woken by who writes it, in whose time that is.
+    """
     os.sched_setaffinity(0, processors)
-
-    async def read() -> int:
-        host, _, port = url.removeprefix("http://").partition(":")
-        loop, counts, whole = asyncio.get_running_loop(), [0, streams], asyncio.Event()
-        for _ in range(streams):
-            await loop.create_connection(lambda: Streams(tokens, counts, whole), host, int(port))
-            await asyncio.sleep(1.0 / streams)
-        await whole.wait()
-        return counts[0]
-
-    events.put(uvloop.run(read()))
+    host, _, port = url.removeprefix("http://").partition(":")
+    body = json.dumps(
+        {"messages": [{"role": "user", "content": "x"}], "stream": True, "max_tokens": tokens, "ignore_eos": True}
+    ).encode()
+    request = b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n%b" % (len(body), body)
+    ready, open_streams, endings = select.epoll(), dict[int, socket.socket](), dict[int, bytes]()
+    count = opened = 0
+    began = monotonic()
+    while opened < streams or open_streams:
+        while opened < streams and monotonic() >= began + opened / streams:
+            stream = socket.create_connection((host, int(port)))
+            stream.sendall(request)
+            open_streams[stream.fileno()], endings[stream.fileno()] = stream, b""
+            ready.register(stream, select.EPOLLIN)
+            opened += 1
+        sleep(0.001)
+        for descriptor, _ in ready.poll(0):
+            data = open_streams[descriptor].recv(65536)
+            if not data:
+                raise RuntimeError("the node closed a stream that had not ended")
+            count += data.count(b"data: ")
+            endings[descriptor] = (endings[descriptor] + data)[-len(ENDING) :]
+            if endings[descriptor] == ENDING:
+                open_streams.pop(descriptor).close()
+    events.put(count)
 
 
 class Reading(NamedTuple):

@@ -1,8 +1,9 @@
 """A node paced by the engine model: how late its chunks are, and whether the simulator says the same of it.
 
 `python -m benchmarks emulated-node`. Lateness is from when a step was due to when the kernel had what it brought, over
-all steps; a process on another processor reads the streams. The agreement is of one plan, over sockets in real time and
-in `sim`. On a machine that has other work, `chrt -f 10 python -m benchmarks emulated-node` measures as on a quiet one.
+all steps; a process on another processor reads the streams, which the node does not wake. The agreement is of one plan,
+over sockets in real time and in `sim`. On a machine that has other work, `chrt -f 10 python -m benchmarks
+emulated-node` measures as on a quiet one.
 """
 
 from __future__ import annotations

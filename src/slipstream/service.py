@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import random
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from functools import partial
 from pathlib import Path
@@ -75,7 +75,7 @@ from slipstream.telemetry.reloads import Reloads
 from slipstream.telemetry.routing_readings import routing_readings
 from slipstream.telemetry.sinks import Sinks
 
-__all__ = ["CanNotListen", "NotReady", "Service", "build_dispatcher", "embedded_config", "running"]
+__all__ = ["CanNotListen", "NotReady", "Service", "build_dispatcher", "embedded_config", "loopback_config", "running"]
 
 SURGE_NOTE = "a surge that does not pay for a change of roles"
 
@@ -314,11 +314,18 @@ def embedded_config(
     nodes: Sequence[EmbeddedNode], gateway_port: int = 0, admin_port: int = 0, **sections: object
 ) -> FleetConfig:
     """The configuration of a fleet on this machine; port 0 picks a free one. ``sections`` replace whole sections."""
+    return loopback_config([_embedded_section(node) for node in nodes], gateway_port, admin_port, **sections)
+
+
+def loopback_config(
+    nodes: Sequence[Mapping[str, object]], gateway_port: int = 0, admin_port: int = 0, **sections: object
+) -> FleetConfig:
+    """The same, of sections of nodes."""
     return FleetConfig.model_validate(
         {
             "gateway": {"listen": f"127.0.0.1:{gateway_port}"},
             "admin": {"listen": f"127.0.0.1:{admin_port}"},
-            "nodes": [_embedded_section(node) for node in nodes],
+            "nodes": nodes,
             **sections,
         }
     )

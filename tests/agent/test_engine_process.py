@@ -134,3 +134,22 @@ async def test_a_hook_command_that_fails_is_an_error_with_its_words(
 ) -> None:
     with pytest.raises(HookFailed, match=sentence):
         await EngineHook(command).start(Pool.SPECULATIVE, timeout_s)
+
+
+async def test_a_hook_knows_the_role_alone_and_never_ends_by_itself() -> None:
+    hook = EngineHook()
+    assert hook.words(Pool.STANDARD) == ("standard",)
+    ending = asyncio.create_task(hook.ended())
+    assert await asyncio.wait([ending], timeout=0.01) == (set(), {ending})
+    ending.cancel()
+
+
+async def test_without_an_interpreter_no_engine_can_be_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "executable", "/nowhere/python")
+    with pytest.raises(EngineStartFailed, match=r"^sleep can not be run: No such file or directory$"):
+        await started(["sleep", "1"])
+
+
+async def test_a_signal_without_a_name_is_told_by_its_number() -> None:
+    engine = await started(["sh", "-c", "exit 255"])
+    assert await engine.ended() == "was ended by signal 127"

@@ -8,6 +8,7 @@ import pytest
 
 from agent_rig import EmulatedInHand, rig
 from emulated_client import ask
+from recorded_engine import recorded_engine
 from slipstream.agent.errors import CommandRefused, EngineStartFailed, ProbeFailed
 from slipstream.agent.hold import HOLD_S, Hold
 from slipstream.core.backoff import Backoff
@@ -134,6 +135,7 @@ async def test_where_the_old_variant_fails_too_the_node_is_unhealthy_says_both_r
         both = f"{why}; and it could not be started as speculative again: {why}"
         assert one.state.switches[0].why == both
         assert one.state.error == both
+        await one.until(lambda: one.engine.starts.count(SPECULATIVE) > 3)  # in vain, again and again
         one.engine.broken.clear()
         await one.ready()
         assert one.state.role is SPECULATIVE
@@ -301,3 +303,60 @@ async def test_a_second_gateway_is_told_who_commands_the_node() -> None:
             one.agent.speculation(active=False, by="gateway-b")
         assert one.state.draining
         assert one.state.transition is None
+
+
+async def test_without_a_word_on_what_runs_a_node_can_not_be_drained_and_says_so() -> None:
+    pages = {
+        "/v1/models": b'{"data": [{"id": "m", "owned_by": "llamacpp"}]}',
+        "/metrics": b"llamacpp:tokens_predicted_total 1\n",
+    }
+    async with recorded_engine(pages) as silent:
+        engine = EmulatedInHand(owned=False)
+        engine.port = silent.port
+        async with rig(engine, drain_timeout_s=0.05) as one:
+            assert (one.state.role, one.state.running) == (None, None)
+            one.agent.speculation(active=False)
+            await one.switched()
+            assert one.state.switches[0].why == (
+                "after 0.05 s the engine does not say how many requests run: it goes on as it was"
+            )
+
+
+async def test_where_what_it_was_is_not_known_there_is_no_way_back() -> None:
+    pages = {
+        "/v1/models": b'{"data": [{"id": "m", "owned_by": "llamacpp"}]}',
+        "/metrics": b"llamacpp:requests_processing 0\n",
+    }
+    async with recorded_engine(pages) as idle:
+        engine = EmulatedInHand(owned=False)
+        engine.port = idle.port
+        engine.broken.add(STANDARD)
+        async with rig(engine) as one:
+            one.agent.speculation(active=False)
+            await one.switched()
+            why = one.state.switches[0].why
+            assert why is not None
+            assert why.endswith("; and it could not be started as it was again: what it was is not known")
+
+
+async def test_an_engine_without_a_model_is_not_warm() -> None:
+    engine = EmulatedInHand(owned=False)
+    pages = {
+        "/slots": b'[{"speculative": false, "is_processing": false}]',
+        "/metrics": b"llamacpp:requests_processing 0\n",
+    }
+    async with recorded_engine(pages) as nameless:
+        engine.port = nameless.port
+
+        async def start(role: Pool, timeout_s: float) -> None:
+            engine.starts.append(role)
+            speculates = b"true" if role is SPECULATIVE else b"false"
+            nameless.pages["/slots"] = b'[{"speculative": %b, "is_processing": false}]' % speculates
+
+        engine.start = start  # type: ignore[method-assign]  # its pages are recorded ones
+        async with rig(engine) as one:
+            one.agent.speculation(active=True)
+            await one.switched()
+            why = one.state.switches[0].why
+            assert why is not None
+            assert why.startswith("the engine does not say which model it serves")

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from slipstream.agent.engine import EngineHook, OwnEngine
 from slipstream.cli import application
-from slipstream.cli.agents import engine_of
+from slipstream.cli.agents import embedded_engine, engine_of
 from slipstream.config.node_agent import node_agent_config
 from slipstream.core.request import Pool
 
@@ -36,6 +36,7 @@ def refused(*arguments: str, environment: dict[str, str] | None = None) -> tuple
         (("--embedded", "--model", "nowhere.gguf"), 1, "There is no model file"),
         (("--embedded", "--speculator", "magic"), 1, "There is no speculator 'magic'"),
         (("--listen", "127.0.0.1:0", "--", "/nowhere/serve"), 1, "/nowhere/serve can not be run: No such file"),
+        (("--listen", "[::1]:0", "--", "sh", "-c", "echo no GPU; exit 3"), 1, "the engine ended with status 3; no GPU"),
     ],
 )
 def test_what_can_not_be_is_one_sentence_and_a_status(arguments: tuple[str, ...], status: int, sentence: str) -> None:
@@ -81,3 +82,21 @@ def test_a_command_has_as_many_variants_as_it_has_arguments_for(tmp_path: Path) 
     assert engine(command=("serve",)).words(Pool.SPECULATIVE) == ("serve",)
     assert engine(switch_url="http://127.0.0.1:1/switch").switchable
     assert not engine().switchable
+
+
+def test_an_embedded_engine_has_both_roles_on_a_port_that_stays_its_own() -> None:
+    told = node_agent_config(None, {"name": "spec-0"})
+    with embedded_engine(told, model=None, speculator="ngram", slots=2, port=None, on_output=lambda _output: None) as (
+        complete,
+        made,
+    ):
+        port = int(complete.engine_url.rpartition(":")[2])
+        assert complete.engine == "llamacpp"
+        assert "--speculator=ngram" in made.words(Pool.SPECULATIVE)
+        assert "--speculator=none" in made.words(Pool.STANDARD)
+        for role in Pool:
+            assert {f"--port={port}", "--slots=2"} <= set(made.words(role))
+        with socket.socket() as other, pytest.raises(OSError, match="in use"):
+            other.bind(("127.0.0.1", port))
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", port))

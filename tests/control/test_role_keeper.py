@@ -178,13 +178,24 @@ async def test_an_agent_that_refuses_is_no_change() -> None:
 
 async def test_a_change_that_others_began_is_waited_for() -> None:
     rig = Rig()
-    rig.agents["std-0"].says(transition="starting")
+    rig.agents["std-0"].says(transition="draining")
     await rig.look(0.0)
     assert rig.keeper.running is not None
     assert (rig.keeper.running.by, rig.keeper.running.pool) == ("agent", Pool.SPECULATIVE)
     rig.agents["std-0"].switched(Pool.SPECULATIVE)
     await rig.look(3.0)
     assert rig.keeper.running is None
+
+
+async def test_an_engine_that_starts_changes_no_role_and_none_is_changed_meanwhile() -> None:
+    rig = Rig()
+    rig.agents["std-0"].says(transition="warming")
+    await rig.surge()
+    assert rig.keeper.running is None
+    assert not rig.keeper.changes
+    rig.agents["std-0"].says(transition=None)
+    await rig.look(7.0)
+    assert rig.agents["spec-0"].told == [False]
 
 
 @pytest.mark.parametrize("role", list(Pool))

@@ -199,6 +199,6 @@ def test_own_hardware_models_and_engines_come_from_files(tmp_path: Path) -> None
         with pytest.raises(ImpossibleInput, match=sentence):
             model_named(str(path))
     engine = dict.fromkeys(("layer_s", "expert_layer_s", "step_s", "sequence_s", "collective_s", "draft_pass_s"), 0.0)
-    engine |= {"speculative_step_s": 0.0, "speculative_sequence_s": 0.0, "interference": 1.0, "expert_efficiency": 0.5}
+    engine |= {"speculative_step_s": 0.0, "speculative_token_s": 0.0, "interference": 1.0, "expert_efficiency": 0.5}
     path.write_text(json.dumps({**engine, "name": "own"}))
     assert engine_named(str(path)).name == "own"

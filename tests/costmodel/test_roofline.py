@@ -76,7 +76,7 @@ def test_a_pass_takes_longer_with_more_sequences_tokens_and_context(
     assert pass_s(deployment, batch, tokens, context * 2) >= one
 
 
-@settings(max_examples=50)
+@settings(max_examples=50, deadline=None)
 @given(deployments(), st.integers(1, 256), st.integers(1, 8), st.floats(1.0, 8192.0))
 def test_drafting_costs_something_and_nothing_at_k_0(
     deployment: Deployment, batch: int, k: int, context: float
@@ -127,11 +127,16 @@ def test_a_tree_is_charged_for_its_width_and_not_for_its_depth_twice() -> None:
     assert tree > 1.5 * chain
 
 
-def test_old_engines_leave_their_graphs() -> None:
+def test_beyond_captured_graphs_the_drafter_launches_its_layers_one_by_one_too() -> None:
     deployment = deployed(engine="sglang-0.4")
-    head = eagle_head(deployment.model)
-    before, after = speculative_step_s(deployment, head, [16, 17], 3, 512)
-    assert after - before > 0.004
+    engine = deployment.engine
+    for speculator, layers in (
+        (eagle_head(deployment.model), 32 + 3),
+        (block_head(deployment.model, layers=5), 32 + 5),
+    ):
+        captured = replace(deployment, engine=replace(engine, graph_sequences=None))
+        eager_s, graph_s = (speculative_step_s(one, speculator, [16, 17], 3, 256) for one in (deployment, captured))
+        assert (eager_s - graph_s).tolist() == pytest.approx([0.0, layers * engine.eager_layer_s])
 
 
 def test_a_request_waits_for_everyones_prompt() -> None:

@@ -99,7 +99,7 @@ def test_what_an_agent_does_not_know_is_not_known() -> None:
         ("tau", 0.5),
         ("age_s", -1.0),
         ("draining", None),
-        ("name", "n" * 257),
+        ("name", "n" * 1025),
         ("engine", {"kind": "vllm"}),
         ("speculator", {"method": 1, "kind": None, "k": None}),
         ("switches", [{"ok": True}]),

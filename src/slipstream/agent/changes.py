@@ -25,25 +25,22 @@ class Changes:
 
     async def beyond(self, count: int, timeout_s: float | None = None) -> bool:
         """Wait until there have been more changes than ``count``. ``False`` when ``timeout_s`` passed before."""
-        if self.count > count:
-            return True
-        told: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.add(told)
-        try:
-            async with asyncio.timeout(timeout_s):
-                await told
-        except TimeoutError:
-            return False
-        finally:
-            self._waiting.discard(told)
-        return True
+        if self.count <= count:
+            told: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._waiting.add(told)
+            try:
+                await asyncio.wait([told], timeout=timeout_s)
+            finally:
+                self._waiting.discard(told)
+        return self.count > count
 
     async def until(self, condition: Callable[[], bool], timeout_s: float | None = None) -> bool:
         """Wait until ``condition`` holds, which is looked at after each change. ``False`` when the time ran out."""
-        try:
-            async with asyncio.timeout(timeout_s):
-                while not condition():
-                    await self.beyond(self.count)
-        except TimeoutError:
-            return condition()
+        loop = asyncio.get_running_loop()
+        deadline = None if timeout_s is None else loop.time() + timeout_s
+        while not condition():
+            left_s = None if deadline is None else deadline - loop.time()
+            if left_s is not None and left_s <= 0.0:
+                return False
+            await self.beyond(self.count, left_s)
         return True

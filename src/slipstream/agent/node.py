@@ -227,7 +227,7 @@ class NodeAgent:
         except NotDrained as error:
             why = str(error)
         except AgentError as error:
-            why = f"{why}; and it could not be started as {was} again: {error}"
+            why = f"{why}; and it could not be started as {was or 'it was'} again: {error}"
             await self._put_down()
             self._lose(why)
         if why is None and self._engine.owned:

@@ -13,7 +13,6 @@ __all__ = ["WarmUp"]
 PROMPTS = (
     "Write a function that adds two numbers.",
     "Repeat this: one two three, one two three, one two three.",
-    "Say hello.",
 )
 OUTPUT_TOKENS = 8
 SAID = 200

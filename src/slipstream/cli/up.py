@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -13,9 +14,9 @@ from slipstream.cli.stopping import stop_signals
 from slipstream.config.calibration import calibration_from_file
 from slipstream.core.errors import ConfigError, ConfigProblem, SlipstreamError
 from slipstream.core.policy import PolicyKind
-from slipstream.embedded import EmbeddedFleet, EmbeddedNode, embedded_nodes
+from slipstream.embedded import EmbeddedFleet, EmbeddedNode, EmbeddedNodeSpec, embedded_nodes
 from slipstream.embedded.node import NodeState
-from slipstream.service import Service, embedded_config, running
+from slipstream.service import Service, embedded_config, loopback_config, running
 from slipstream.telemetry.logs import configure_logs
 
 __all__ = ["sections_of", "up"]
@@ -29,6 +30,9 @@ def up(
     model: Annotated[Path | None, typer.Option(help="GGUF file to serve; SmolLM2-135M when left out.")] = None,
     speculator: Annotated[str, typer.Option(help="What drafts: ngram, or draft:PATH of a smaller GGUF.")] = "ngram",
     slots: Annotated[int, typer.Option(min=1, max=256, help="Sequences a node works on at once.")] = 8,
+    dynamic: Annotated[
+        bool, typer.Option("--dynamic", help="Nodes take their speculator up or lay it down as the load asks for it.")
+    ] = False,
     policy: Annotated[PolicyKind, typer.Option(help="Who decides where requests go.")] = PolicyKind.THRESHOLD,
     profile: Annotated[
         Path | None, typer.Option(help="Profile of such nodes, from `slipstream calibrate --embedded --output`.")
@@ -56,7 +60,10 @@ def up(
             speculative=speculative, standard=standard, model=model, speculator=speculator, slots=slots
         )
         _check_profile(profile)
-        uvloop.run(_up(EmbeddedFleet(nodes, on_progress=_report_death), port, admin_port, sections))
+        if dynamic:
+            uvloop.run(_up_dynamic(nodes, speculator, port, admin_port, sections))
+        else:
+            uvloop.run(_up(EmbeddedFleet(nodes, on_progress=_report_death), port, admin_port, sections))
     except SlipstreamError as error:
         typer.echo(error, err=True)
         raise typer.Exit(1) from None
@@ -91,11 +98,26 @@ def _check_profile(profile: Path | None) -> None:
 
 async def _up(fleet: EmbeddedFleet, port: int, admin_port: int, sections: dict[str, object]) -> None:
     async with fleet, running(embedded_config(fleet.nodes, port, admin_port, **sections)) as service:
-        await service.ready(READY_TIMEOUT_S)
-        with stop_signals() as told:
-            _announce(service)
-            await told.wait()
-        typer.echo("stopping", err=True)
+        await _until_told(service)
+
+
+async def _up_dynamic(
+    specs: Sequence[EmbeddedNodeSpec], speculator: str, port: int, admin_port: int, sections: dict[str, object]
+) -> None:
+    from slipstream.cli.dynamic_fleet import ROLES, dynamic_nodes  # most fleets are started without
+
+    async with dynamic_nodes(specs, speculator) as nodes:
+        config = loopback_config(nodes, port, admin_port, roles=dict(ROLES), **sections)
+        async with running(config) as service:
+            await _until_told(service)
+
+
+async def _until_told(service: Service) -> None:
+    await service.ready(READY_TIMEOUT_S)
+    with stop_signals() as told:
+        _announce(service)
+        await told.wait()
+    typer.echo("stopping", err=True)
 
 
 def _report_death(node: EmbeddedNode) -> None:
@@ -111,6 +133,8 @@ def _announce(service: Service) -> None:
     body = f'{{"model": "{model}", "messages": [{{"role": "user", "content": "Say hello."}}]}}'
     typer.echo(f"base URL  {base}")
     typer.echo(f"admin     {service.admin_url}  (slipstream status --url {service.admin_url})")
+    if service.config.roles is not None:
+        typer.echo(f"roles     slipstream roles list --url {service.admin_url}")
     typer.echo()
     typer.echo(f"curl {base}/chat/completions -H 'content-type: application/json' -d '{body}'")
     typer.echo()

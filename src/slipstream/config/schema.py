@@ -129,7 +129,9 @@ class RoutingRules(Section):
         default=300.0, description="Seconds after which a below-floor category is probed even when it is rare."
     )
     fallback: bool = Field(
-        default=True, description="Whether any usable node may take a request when its own pool has none that can."
+        default=True,
+        description="Whether any usable node may take a request when its own pool has none that can; under policy "
+        "`predictive` also one that no node can answer in time any more, which else is refused.",
     )
     evidence_half_life_s: Seconds = Field(
         default=600.0, description="Seconds after which measured acceptance counts half."

@@ -129,7 +129,7 @@ class RoleKeeper:
         verdict = self._controller.look(self._nodes(now), self._waiting(), now)
         self._tell(verdict)
         self._move_ceilings(raised=verdict.raised)
-        if verdict.node is not None and verdict.pool is not None and self.running is None:
+        if verdict.node is not None and verdict.pool is not None and not self._some_engine_starts():
             await self._begin(verdict.node, verdict.pool, "controller", verdict)
 
     async def change(self, name: str, pool: Pool) -> RoleChange:
@@ -203,11 +203,17 @@ class RoleKeeper:
         else:
             log.warning("role.kept", node=change.node, pool=change.pool, because=why)
 
+    def _some_engine_starts(self) -> bool:
+        """Whether some node is not there yet, or not again: then the fleet is a node short already."""
+        return any(one.state is not None and one.state.transition is not None for one in self._agents().values())
+
     def _notice(self) -> None:
-        """A change that an agent was told of by others."""
+        """A change that an agent was told of by others: an engine starts at other times too, and ends its requests then
+        alone.
+        """
         for name, agent in self._agents().items():
             state, node = agent.state, self._fleet.node(name)
-            if state is not None and state.transition is not None and node is not None:
+            if state is not None and state.transition in ("draining", "stopping") and node is not None:
                 to = Pool.STANDARD if node.pool is Pool.SPECULATIVE else Pool.SPECULATIVE
                 self._start(RoleChange(name, to, "agent", self._clock()), state)
                 return

@@ -44,8 +44,8 @@ def speculative_step_s(
     drafting = draft_s(deployment, speculator, batch_size, k, context)
     verifying = pass_s(deployment, batch_size, 1.0 + width, context)
     host = engine.step_s + engine.sequence_s * batch_size
-    overhead = speculator.proposing_share * (engine.speculative_step_s + engine.speculative_sequence_s * batch_size)
-    overhead = overhead + _without_graphs_s(deployment, batch_size)
+    overhead = speculator.proposing_share * engine.speculative_step_s + engine.speculative_token_s * width * batch_size
+    overhead = overhead + _without_graphs_s(deployment, speculator, batch_size, k)
     at_zero = standard_step_s(deployment, batch_size, context) * (1.0 + zero_draft_tax)
     return np.where(k > 0.0, drafting + verifying + host + overhead, at_zero)
 
@@ -73,18 +73,19 @@ def verify_step_s(
     drafts = draft_s(deployment, replace(speculator, proposing_share=1.0), drafted_for, k, context)
     verifying = pass_s(deployment, decoding, 1.0 + width * drafting / decoding, context)
     host = engine.step_s + engine.sequence_s * decoding
-    overhead = engine.speculative_step_s + engine.speculative_sequence_s * drafting
-    return np.asarray(drafts + verifying + host + overhead + _without_graphs_s(deployment, decoding), float)
+    overhead = engine.speculative_step_s + engine.speculative_token_s * width * drafting
+    without_graphs = _without_graphs_s(deployment, speculator, decoding, k)
+    return np.asarray(drafts + verifying + host + overhead + without_graphs, float)
 
 
-def _without_graphs_s(deployment: Deployment, batch_size: ArrayLike) -> Seconds:
-    """What a verify step takes longer where the batch is larger than any captured graph."""
+def _without_graphs_s(deployment: Deployment, speculator: Speculator, batch_size: ArrayLike, k: ArrayLike) -> Seconds:
+    """What a verify step takes longer where the batch is larger than any captured graph, its drafting included."""
     engine = deployment.engine
     if engine.graph_sequences is None:
-        return np.zeros(np.shape(batch_size))
-    return np.where(
-        np.asarray(batch_size) > engine.graph_sequences, deployment.model.layers * engine.eager_layer_s, 0.0
-    )
+        return np.zeros(())
+    drafted = 0 if speculator.drafter is None else speculator.drafter.layers
+    layers = deployment.model.layers + drafted * np.asarray(1.0 if speculator.parallel else k, float)
+    return np.where(np.asarray(batch_size) > engine.graph_sequences, layers * engine.eager_layer_s, 0.0)
 
 
 def request_s(

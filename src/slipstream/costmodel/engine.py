@@ -20,8 +20,9 @@ class Engine:
     layer of experts. ``step_s``: what the host does once a step, ``sequence_s`` once a sequence and step.
     ``collective_s``: start of one all-reduce. ``draft_pass_s``: launch and sampling of one pass of a drafter, on top of
     its arithmetic. ``speculative_step_s``: rejection sampling and bookkeeping of a verify step, and
-    ``speculative_sequence_s`` what comes on top for each sequence of it. ``graph_sequences``: the largest batch whose
-    verify step is replayed from a captured graph (``None`` = all); above it each layer takes ``eager_layer_s`` more.
+    ``speculative_token_s`` what comes on top for each drafted token that is verified. ``graph_sequences``: the largest
+    batch whose verify step is replayed from a captured graph (``None`` = all); above it each layer of the target, and
+    of each pass of its drafter, takes ``eager_layer_s`` more.
     ``interference``: how long running requests wait for others' prompts, as a share of their prefill time, about 1.
     ``expert_efficiency``: share of the dense arithmetic rate that layers of experts reach, 0..1.
     """
@@ -34,7 +35,7 @@ class Engine:
     collective_s: float
     draft_pass_s: float
     speculative_step_s: float
-    speculative_sequence_s: float
+    speculative_token_s: float
     interference: float
     expert_efficiency: float
     graph_sequences: int | None = None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import socket
 import struct
 from collections import deque
@@ -51,7 +50,6 @@ class Connection(asyncio.Protocol):
         self._server = server
         self._loop = loop
         self._transport: Any = None
-        self._descriptor = -1
         self._parser: Any = httptools.HttpRequestParser(self)
         self._url = b""
         self._headers: dict[str, str] = {}
@@ -66,7 +64,7 @@ class Connection(asyncio.Protocol):
     def write(self, data: bytes) -> None:
         """Send, in pieces if so told."""
         if self.split is None:
-            self._send(data)
+            self._transport.write(data)
             return
         self._pieces.extend(_pieces(data, self.split))
         if self._pacing is None:
@@ -103,7 +101,6 @@ class Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport
-        self._descriptor = transport.get_extra_info("socket").fileno()
         self._server.opened(self)
 
     def connection_lost(self, _error: Exception | None) -> None:
@@ -147,28 +144,13 @@ class Connection(asyncio.Protocol):
         if not self.busy:
             self._next()
 
-    def _send(self, data: bytes) -> None:
-        """To the kernel now, if nothing has to go before it. uvloop writes when all callbacks are through: that is late
-        for the first of many streams in a step, and later than it looks here for all of them.
-        """
-        transport, sent = self._transport, 0
-        if transport.is_closing():
-            return
-        if transport.get_write_buffer_size() == 0:
-            try:
-                sent = os.write(self._descriptor, data)
-            except (BlockingIOError, ConnectionError):
-                sent = 0  # full, or broken: the transport is about to find out itself
-        if sent < len(data):
-            transport.write(data[sent:])
-
     def _next(self) -> None:
         self.busy = True
         self._server.handle(self, self._ready.popleft())
 
     def _write_piece(self) -> None:
         self._pacing = None
-        self._send(self._pieces.popleft())
+        self._transport.write(self._pieces.popleft())
         if self._pieces:
             gap_s = self.split.gap_ms / 1000 if self.split is not None else 0.0
             self._pacing = self._loop.call_later(gap_s, self._write_piece)

@@ -215,7 +215,7 @@ class Batch:
             generated += count
             if count == left:
                 self.finished.append(sequence)
-            elif sequence.room < 0 and not self._blocks.grow(sequence):
+            elif sequence.room < 0 and not self._blocks.grow(sequence, sequence.room):
                 self.short = True
         self.drafts = drafts
         return generated
@@ -284,13 +284,26 @@ class Batch:
 
     def _due(self, sequence: Sequence) -> int:
         """It is at its end, or near that, or needs a block; how many tokens it may get before it is due again."""
-        self._write(sequence)
-        if sequence.emitted == sequence.output_tokens:
+        emitted = sequence.counted_ahead - sequence.ahead
+        left = sequence.output_tokens - sequence.emitted - emitted
+        if left == 0:
+            self._write(sequence)
             self.finished.append(sequence)
             return _FAR
-        if sequence.room < 0 and not self._blocks.grow(sequence):
+        room = sequence.room - emitted
+        if room < 0 and not self._blocks.grow(sequence, room):
             self.short = True
-        return self._count(sequence)
+        ahead = left - self._longest - 1
+        if ahead < 0:
+            self._write(sequence)
+            return self._count(sequence)
+        # Most need a block only: what was counted of them goes on.
+        room = sequence.room - emitted
+        if room < ahead:
+            ahead = room
+        sequence.ahead = ahead
+        sequence.counted_ahead = ahead + emitted
+        return ahead
 
     def _spread(self) -> None:
         """Steps of a token each come off everyone's ``ahead``."""

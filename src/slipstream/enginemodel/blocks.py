@@ -49,9 +49,11 @@ class Blocks:
         sequence.room = blocks * self._block_tokens - tokens - self._reserve
         return True
 
-    def grow(self, sequence: Sequence) -> bool:
-        """Give the sequence the blocks that it is short of, if there are so many."""
-        blocks = (self._block_tokens - 1 - sequence.room) // self._block_tokens
+    def grow(self, sequence: Sequence, room: int) -> bool:
+        """Give the sequence the blocks that it is short of, if there are so many. ``room`` is what it has now, below 0:
+        its own account of it may be behind.
+        """
+        blocks = (self._block_tokens - 1 - room) // self._block_tokens
         if blocks > self._free:
             return False
         self._free -= blocks

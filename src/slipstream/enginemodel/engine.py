@@ -351,7 +351,7 @@ class Engine:
         batch.update()
         while index < len(batch.sequences):
             sequence = batch.sequences[index]
-            while sequence.room < 0 and sequence.place == RUNNING and not self._blocks.grow(sequence):
+            while sequence.room < 0 and sequence.place == RUNNING and not self._blocks.grow(sequence, sequence.room):
                 self._preempt()
             index += 1
 

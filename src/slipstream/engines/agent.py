@@ -17,7 +17,7 @@ __all__ = ["AgentEngine", "AgentRefused", "AgentSpeculator", "AgentState", "Agen
 
 Transition = Literal["draining", "stopping", "starting", "warming"]
 Text = Annotated[str, msgspec.Meta(max_length=4096)]
-Name = Annotated[str, msgspec.Meta(max_length=256)]
+Name = Annotated[str, msgspec.Meta(max_length=1024)]
 Seconds = Annotated[float, msgspec.Meta(ge=0.0)]
 Share = Annotated[float, msgspec.Meta(ge=0.0, le=1.0)]
 

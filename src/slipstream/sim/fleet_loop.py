@@ -344,8 +344,10 @@ class FleetLoop:
             heappush(self.gateway.due, (beat, ASK, node.index, node))
 
     def _receive(self, answer: Answer) -> None:
-        """A poll's answer has come."""
+        """A poll's answer has come: for nothing, if the node has left since, even if it is back."""
         node = answer.node
+        if node.state is None or answer.asked_at < node.joined_at:
+            return
         self.gateway.dispatcher.report(node.name, answer.asked_at, answer.received_at, answer.report)
         self.gateway.followed(node)
 

@@ -42,6 +42,8 @@ _NOBODY: Final[frozenset[str]] = frozenset()
 _FINISHED: Final = int(Fate.FINISHED)
 _REFUSED: Final = int(Fate.REFUSED)
 _EXPIRED: Final = int(Fate.EXPIRED)
+_UNFINISHED: Final = int(Fate.UNFINISHED)
+_NEVER: Final = float("nan")
 _NUMBERS: Final[Mapping[Reason, int]] = {reason: number for number, reason in enumerate(REASONS)}
 
 
@@ -146,9 +148,8 @@ class Gateway:
         exchange.placement = None
         if self.log is not None:
             self.log.finish(now, exchange.number, node.name, output_tokens, sequence.drafted, sequence.accepted)
-        exchange.worked(sequence)
-        exchange.sequence = None  # whose owner it is: the two would wait for the garbage collector
         exchange.end(_FINISHED)
+        exchange.sequence = None  # whose owner it is: the two would wait for the garbage collector
         self.followed(node)
         self.freed()
 
@@ -172,11 +173,14 @@ class Exchange:
     """
 
     __slots__ = (
+        "_attempts",
         "_avoid",
         "_before",
         "_gateway",
         "_joined_at",
+        "_node",
         "_queued_s",
+        "_reason",
         "_retries_left",
         "_ticket",
         "arrived_at",
@@ -216,6 +220,8 @@ class Exchange:
         self._avoid: frozenset[str] = _NOBODY
         self._before = 0
         self._retries_left = gateway.retries
+        self._node = self._reason = -1
+        self._attempts = 0
         self._queued_s: float | None = None
         self._joined_at = 0.0
         self._ticket: Ticket[Exchange] | None = None
@@ -295,12 +301,9 @@ class Exchange:
 
     def end(self, fate: int) -> None:
         """It is over."""
-        gateway, row = self._gateway, self.number
-        del gateway.alive[row]
-        gateway.columns.fate[row] = fate
-        gateway.columns.ended_s[row] = gateway.now
-        if self._queued_s is not None:
-            gateway.columns.queued_s[row] = self._queued_s
+        gateway = self._gateway
+        del gateway.alive[self.number]
+        self._put(fate, gateway.now)
 
     def break_off(self) -> None:
         """The run is over, and this request is not."""
@@ -308,22 +311,35 @@ class Exchange:
         if self._ticket is not None:
             gateway.queue.leave(self._ticket)
             self._stop_waiting()
-        if self._queued_s is not None:
-            gateway.columns.queued_s[self.number] = self._queued_s
         if self.placement is not None:
             gateway.dispatcher.settle(self.placement, Outcome(Ending.STOPPED), gateway.now)
-        if self.sequence is not None:
-            self.worked(self.sequence)
+        self._put(_UNFINISHED, _NEVER)
 
-    def worked(self, sequence: Sequence) -> None:
-        """Write down what an engine has done for it."""
-        columns, row = self._gateway.columns, self.number
-        columns.engine_wait_s[row] = sequence.admitted_at - sequence.submitted_at
-        columns.first_token_s[row] = sequence.first_token_at
-        columns.drafted[row] = sequence.drafted
-        columns.accepted[row] = sequence.accepted
-        columns.verify_steps[row] = sequence.verify_steps
-        columns.steps[row] = sequence.steps
+    def _put(self, fate: int, ended_s: float) -> None:
+        """Write down what came of it."""
+        sequence, queued_s = self.sequence, 0.0 if self._queued_s is None else self._queued_s
+        wait_s = first_token_s = _NEVER
+        drafted = accepted = verify_steps = steps = 0
+        if sequence is not None:
+            wait_s = sequence.admitted_at - sequence.submitted_at
+            first_token_s = sequence.first_token_at
+            drafted, accepted = sequence.drafted, sequence.accepted
+            verify_steps, steps = sequence.verify_steps, sequence.steps
+        self._gateway.columns.put(
+            self.number,
+            queued_s,
+            wait_s,
+            first_token_s,
+            ended_s,
+            drafted,
+            accepted,
+            verify_steps,
+            steps,
+            self._node,
+            self._attempts,
+            self._reason,
+            fate,
+        )
 
     def _try(self, *, may_wait: bool) -> SlipstreamError | None:
         """Book a node and send to it; or what the dispatcher raised."""
@@ -339,16 +355,14 @@ class Exchange:
             return error
         self.placement = placement
         self._stop_waiting()
-        columns, row = gateway.columns, self.number
         node = gateway.nodes[placement.state.name]
-        columns.node[row] = node.index
-        columns.reason[row] = _NUMBERS[placement.decision.reason]
-        columns.attempts[row] = placement.attempt
+        self._node, self._attempts = node.index, placement.attempt
+        self._reason = _NUMBERS[placement.decision.reason]
         self.reaches_at = now + gateway.forward_s
         gateway.sent.append(self)
         if gateway.log is not None:
             reason = placement.decision.reason.value
-            gateway.log.place(now, row, node.name, reason, placement.attempt, placement.occupancy)
+            gateway.log.place(now, self.number, node.name, reason, placement.attempt, placement.occupancy)
         gateway.followed(node)
         return None
 

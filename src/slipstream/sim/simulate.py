@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from array import array
 from collections.abc import Callable
 from hashlib import blake2b
 from time import perf_counter
@@ -22,7 +21,7 @@ from slipstream.core.request_queue import RequestQueue
 from slipstream.enginemodel.acceptance import RequestAcceptance
 from slipstream.enginemodel.engine import Engine
 from slipstream.enginemodel.step_times import StepTimes
-from slipstream.sim.columns import Columns
+from slipstream.sim.columns import FIELDS, Columns
 from slipstream.sim.events import EventLog
 from slipstream.sim.fleet_loop import FleetLoop, Group, Resize, Rows
 from slipstream.sim.forecasts import forecast_of
@@ -36,6 +35,7 @@ from slipstream.workload.plan import CLASSES, Plan
 
 __all__ = ["fleet_loop", "simulate"]
 
+ROW: Final = np.dtype([*FIELDS, ("", "V2")])
 ROWS: Final = 4096
 """Of the plan, at a time: as plain numbers they take ten times the room."""
 GOLDEN_RATIO: Final = 0.6180339887498949
@@ -61,24 +61,24 @@ def simulate(
     plan = scenario.plan_of(seed)
     loop = fleet_loop(scenario, policy, seed, plan, events=events, progress=progress)
     loop.run()
-    columns = loop.gateway.columns
+    told: NDArray[Any] = np.ndarray(len(plan), ROW, loop.gateway.columns.rows)
     return Run(
         policy=policy.name,
         seed=seed,
         plan=plan,
         nodes=tuple(_told(node) for node in loop.nodes),
-        node=_column(columns.node, np.int16),
-        reason=_column(columns.reason, np.int8),
-        fate=_column(columns.fate, np.int8),
-        attempts=_column(columns.attempts, np.int16),
-        queued_s=_column(columns.queued_s, np.float64),
-        engine_wait_s=_column(columns.engine_wait_s, np.float64),
-        first_token_s=_column(columns.first_token_s, np.float64),
-        ended_s=_column(columns.ended_s, np.float64),
-        drafted=_column(columns.drafted, np.int32),
-        accepted=_column(columns.accepted, np.int32),
-        verify_steps=_column(columns.verify_steps, np.int32),
-        steps=_column(columns.steps, np.int32),
+        node=told["node"],
+        reason=told["reason"],
+        fate=told["fate"],
+        attempts=told["attempts"],
+        queued_s=told["queued_s"],
+        engine_wait_s=told["engine_wait_s"],
+        first_token_s=told["first_token_s"],
+        ended_s=told["ended_s"],
+        drafted=told["drafted"],
+        accepted=told["accepted"],
+        verify_steps=told["verify_steps"],
+        steps=told["steps"],
         ended_at_s=loop.ended_at,
         wall_s=perf_counter() - started,
     )
@@ -227,10 +227,6 @@ def _rows(plan: Plan, first: int) -> Rows:
         plan.model[rows].tolist(),
         plan.session[rows].tolist(),
     )
-
-
-def _column(values: array[Any], dtype: Any) -> NDArray[Any]:
-    return np.frombuffer(values, dtype) if len(values) else np.zeros(0, dtype)
 
 
 def _told(node: Node) -> NodeRun:
