@@ -24,7 +24,9 @@ def test_the_tests_that_are_named_are_there() -> None:
     assert set(re.findall(r"`(test_\w+)`", PAGE)) - known_tests() == set()
 
 
-@pytest.mark.parametrize("heading", ["A client", "A node", "Whoever reads metrics and the admin API", "Limits"])
+@pytest.mark.parametrize(
+    "heading", ["A client", "A node", "Whoever reads metrics and the admin API", "Whoever reaches an agent", "Limits"]
+)
 def test_every_row_of_a_table_of_claims_names_a_test(heading: str) -> None:
     section = re.split(r"^#+ ", PAGE.split(f"# {heading}\n")[1], flags=re.MULTILINE)[0]
     rows = [row for row in section.splitlines() if row in CLAIMS]
