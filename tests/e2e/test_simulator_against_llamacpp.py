@@ -14,9 +14,9 @@ SETUP = Setup(
     slots=4,
     prompt_tokens=32,
     answer_tokens={1: 40, 2: 28, 4: 16},
-    plans=4,
+    plans=3,
     requests=6,
-    rate=0.5,
+    rate=0.6,
     prompt=UniformLengths(30, 42),
     output=UniformLengths(16, 40),
 )
