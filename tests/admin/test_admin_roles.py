@@ -9,11 +9,13 @@ from typing import Any
 
 import aiohttp
 import pytest
+from rich.console import Console
 from typer.testing import CliRunner
 
 from fleets import dispatcher_of, fleet_of, speculative, standard
 from slipstream.admin import Admin, serve_admin
 from slipstream.cli import application
+from slipstream.cli.status import fleet_report
 from slipstream.core.request import Pool
 from slipstream.core.roles import NotChangeable, Payoff, RoleChange, RoleReason, RoleVerdict
 from slipstream.telemetry import FleetCollector, Instruments
@@ -69,6 +71,13 @@ async def test_a_role_is_changed_and_shown(rig: Rig) -> None:
     shown = {"node": "t", "pool": "speculative", "by": "operator", "age_s": 1.0, "took_s": 1.0, "ok": None, "why": None,
              "phases_s": None, "verdict": None}  # fmt: skip
     assert (status, answer) == (202, {"change": shown})
+    async with rig.session.get(f"{rig.url}/fleet") as response:
+        fleet = await response.json()
+    assert fleet["changing_role"] == shown
+    console = Console(width=80)
+    with console.capture() as printed:
+        console.print(fleet_report(fleet))
+    assert "t becomes speculative, for 1 s now" in printed.get()
     change = rig.roles.changes[0]
     change.ok, change.ended_at, change.phases = True, 4.5, {"draining": 0.1, "starting": 0.4}
     change.verdict = rig.roles.verdict = VERDICT

@@ -43,7 +43,9 @@ QUIET = AgentState(
     engine=AgentEngine("vllm", "1", "m", ("m",)),
     fingerprint=None,
     switches=(),
+    readings=1,
     age_s=0.0,
+    readings=1,
     version=1,
     time=0.0,
 )
@@ -94,10 +96,14 @@ class Rig:
         self.paces: Mapping[Pool, float | None] = dict.fromkeys(Pool)
         for name, pool in pools.items():
             self.report(name, pool)
-        self.keeper = RoleKeeper(
+        self.settings = settings
+        self.keeper = self.anew()
+
+    def anew(self) -> RoleKeeper:
+        return RoleKeeper(
             self.fleet,
             lambda: self.agents,
-            settings,
+            self.settings,
             waiting=lambda: self.waiting,
             pace=self.pace,
             override=self.ceilings.append,
@@ -145,6 +151,44 @@ async def test_a_surge_has_an_agent_lay_its_speculator_down_and_how_long_it_took
     assert rig.keeper.verdict.payoff.transition_s == 4.0  # the next one is judged by what was measured
     assert rig.keeper.running is not None
     assert rig.keeper.running.node == "spec-1"
+
+
+async def test_every_decision_is_told_with_its_numbers() -> None:
+    rig = Rig()
+    with capture_logs() as logs:
+        await rig.surge()
+    told = next(line for line in logs if line["event"] == "role.changes")
+    assert (told["node"], told["pool"], told["by"]) == ("spec-0", Pool.STANDARD, "controller")
+    assert (told["reason"], told["load"], told["wanted"]) == (RoleReason.SURGE, 2.0, 1)
+    # A surge is expected to last half an hour, of which six seconds are over.
+    assert (told["gain_tps"], told["dwell_s"], told["lost_tps"], told["transition_s"]) == (0.8, 1794.0, 8.0, 10.0)
+
+
+async def test_a_gateway_that_comes_back_during_a_change_begins_no_second_one() -> None:
+    rig = Rig()
+    await rig.surge()
+    told = list(rig.agents["spec-0"].told)
+    rig.keeper = rig.anew()
+    rig.agents["spec-0"].says(transition="starting")
+    for at in (7.0, 20.0, 100.0):
+        await rig.look(at)
+    assert [agent.told for agent in rig.agents.values()] == [told, [], []]
+    rig.agents["spec-0"].switched(Pool.STANDARD)
+    rig.report("spec-0", Pool.STANDARD)
+    await rig.look(101.0)
+    assert rig.keeper.verdict is not None
+    assert rig.keeper.verdict.speculative == 1  # roles are read from the agents
+
+
+async def test_a_clock_that_jumps_while_an_agent_changes_its_role_ends_nothing() -> None:
+    rig = Rig()
+    await rig.surge()
+    await rig.look(10 * UNHEARD_S)
+    assert rig.keeper.running is not None
+    await rig.look(6.0)
+    rig.agents["spec-0"].switched(Pool.STANDARD)
+    await rig.look(7.0)
+    assert rig.keeper.changes[0].ok
 
 
 async def test_in_quiet_a_standard_node_takes_its_speculator_up() -> None:

@@ -99,6 +99,7 @@ class Admin:
         fleet = fleet_view(snapshot.nodes, snapshot.categories, blind=snapshot.blind)
         now = self.clock()
         fleet["queue"] = dict(self.queue_lengths())
+        fleet["changing_role"] = next((change_view(one, now) for one in self.roles.changes if one.ok is None), None)
         fleet["stale_calibrations"] = advice_view(stale_calibrations(self.dispatcher.fleet.nodes()))
         fleet["calibrations"] = calibrations_view(calibration_summaries(self.dispatcher.fleet.nodes()))
         fleet["not_foretold"] = advice_view(not_foretold(self.dispatcher))

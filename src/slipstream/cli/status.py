@@ -69,6 +69,11 @@ def fleet_report(fleet: dict[str, Any]) -> RenderableType:
     if waiting:
         by_class = ", ".join(f"{count} {traffic_class}" for traffic_class, count in waiting.items())
         parts.append(Text(f"waiting for a node with room: {by_class}", "yellow"))
+    changing = fleet.get("changing_role")
+    if changing is not None:
+        parts.append(
+            Text(f"{changing['node']} becomes {changing['pool']}, for {changing['took_s']:.0f} s now", "yellow")
+        )
     parts += [Text(f"override: {sentence(one)}", "yellow") for one in fleet.get("overrides", ())]
     for key in ("stale_calibrations", "not_foretold"):
         parts += [Text(one["sentence"], "yellow") for one in fleet.get(key, ())]

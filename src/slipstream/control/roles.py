@@ -170,8 +170,8 @@ class RoleKeeper:
         self._before = state.switches[-1] if state is not None and state.switches else None
         self.changes.append(change)
         self._controller.began(change.node)
-        reason = None if change.verdict is None else change.verdict.reason
-        log.info("role.changes", node=change.node, pool=change.pool, by=change.by, reason=reason)
+        numbers = {} if change.verdict is None else _numbers(change.verdict)
+        log.info("role.changes", node=change.node, pool=change.pool, by=change.by, **numbers)
 
     def _follow(self) -> None:
         """See whether the change that runs has ended."""
@@ -189,7 +189,7 @@ class RoleKeeper:
         elif state is not None and state.transition is None and self._clock() - change.began_at > FORGOTTEN_S:
             ok = state.role is change.pool
             self._end(change, ok=ok, why=None if ok else "its agent knows nothing of it any more", phases=None)
-        elif self._clock() - change.began_at > UNHEARD_S:
+        elif state is None and self._clock() - change.began_at > UNHEARD_S:
             self._end(change, ok=False, why=f"nothing was heard of it for {UNHEARD_S:.0f} s", phases=None)
 
     def _end(self, change: RoleChange, *, ok: bool, why: str | None, phases: Mapping[str, float] | None) -> None:
@@ -258,7 +258,7 @@ class RoleKeeper:
         """Put down what is new."""
         before, self.verdict = self.verdict, verdict
         if before is None or before.reason is not verdict.reason:
-            log.info("roles.verdict", reason=verdict.reason, load=round(verdict.load, 3), wanted=verdict.wanted)
+            log.info("roles.verdict", **_numbers(verdict))
 
     def _move_ceilings(self, *, raised: bool) -> None:
         ceiling = None if self._settings is None or not raised else self._settings.surge_ceiling
@@ -266,3 +266,22 @@ class RoleKeeper:
             return
         self._raised = ceiling is not None
         self._override(ceiling)
+
+
+def _numbers(verdict: RoleVerdict) -> dict[str, object]:
+    """A verdict for the log."""
+    told: dict[str, object] = {
+        "reason": verdict.reason,
+        "load": round(verdict.load, 3),
+        "speculative": verdict.speculative,
+        "wanted": verdict.wanted,
+    }
+    payoff = verdict.payoff
+    if payoff is not None:
+        told |= {
+            "gain_tps": round(payoff.gain_tps, 1),
+            "dwell_s": round(payoff.dwell_s, 1),
+            "lost_tps": round(payoff.lost_tps, 1),
+            "transition_s": round(payoff.transition_s, 1),
+        }
+    return told
