@@ -226,23 +226,26 @@ class Batch:
         Positions are as long as their survival is above a uniform number. Where between two survivals it fell is as
         uniform a number, and independent of the outcome: it decides the next draft.
         """
-        if self._width < _LEAST_WIDTH:
-            self._left = self._draw()
-            self._width = 1.0
-        u, low, high, scale = self._left, 0.0, 1.0, kept
+        u, width = self._left, self._width
+        if width < _LEAST_WIDTH:
+            u, width = self._draw(), 1.0
+        low, high, scale = 0.0, 1.0, kept
         accepted = 0
-        while accepted < most:
-            share = survival[accepted] * scale
+        for rate in survival:
+            if accepted == most:
+                break
+            share = rate * scale
             if share <= u:
                 low = share
                 break
             high = share
             scale *= kept
             accepted += 1
-        width = high - low
-        self._width *= width
-        if self._width >= _LEAST_WIDTH:
-            self._left = (u - low) / width
+        part = high - low
+        width *= part
+        self._width = width
+        if width >= _LEAST_WIDTH:
+            self._left = (u - low) / part
         return accepted
 
     def _judge(self, sequence: Sequence, accepted: int) -> None:
