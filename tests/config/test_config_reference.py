@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import subprocess
+import runpy
 import sys
 from pathlib import Path
 
@@ -10,8 +10,10 @@ import jsonschema  # type: ignore[import-untyped]  # its stubs are not installed
 import pytest
 import yaml
 
-from slipstream.config import json_schema
+from slipstream.config import FleetConfig, json_schema, reference
 from slipstream.config.reference import keys, tables
+from slipstream.config.scenario import ScenarioConfig
+from slipstream.config.section import Section
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "config.md"
 EXAMPLE = yaml.safe_load(PAGE.read_text().split("```yaml\n")[1].split("```")[0])
@@ -40,11 +42,10 @@ def test_the_schema_accepts_the_smallest_file_and_refuses_an_unknown_key() -> No
         jsonschema.validate(EXAMPLE | {"pools": {"speculative": {"celing": 8}}}, json_schema())
 
 
-def test_the_tables_can_be_printed() -> None:
-    run = subprocess.run(
-        [sys.executable, "-W", "ignore", "-m", "slipstream.config.reference"],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert run.stdout == tables()
+@pytest.mark.parametrize(("words", "root"), [([], FleetConfig), (["scenario"], ScenarioConfig)])
+def test_the_tables_can_be_printed(
+    words: list[str], root: type[Section], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["reference", *words])
+    runpy.run_path(str(reference.__file__), run_name="__main__")
+    assert capsys.readouterr().out == tables(root)

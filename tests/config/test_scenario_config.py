@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -347,13 +345,3 @@ def test_the_schema_accepts_what_is_read_and_refuses_an_unknown_key() -> None:
 def test_every_change_has_an_entry() -> None:
     section = PAGE.read_text().split("## What a sweep can vary")[1].split("\n## ")[0]
     assert set(re.findall(r"`(\w+)`", "".join(re.findall(r"^\| ([^|]*) \|", section, re.MULTILINE)))) == set(CHANGES)
-
-
-def test_the_tables_can_be_printed() -> None:
-    run = subprocess.run(
-        [sys.executable, "-W", "ignore", "-m", "slipstream.config.reference", "scenario"],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert run.stdout == tables(ScenarioConfig)
