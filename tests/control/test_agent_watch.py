@@ -22,7 +22,7 @@ from slipstream.core.errors import EngineDown, EngineError, EngineGarbage, Engin
 from slipstream.core.fleet import Fleet
 from slipstream.core.node import NodeReport, NodeSpec
 from slipstream.core.request import Pool
-from slipstream.engines.agent import AgentRefused, AgentState
+from slipstream.engines.agent import AgentRefused, AgentState, read_state
 from slipstream.engines.scrape import Scraper
 
 TIMING = Timing(interval_s=0.02, timeout_s=0.5)
@@ -153,8 +153,11 @@ async def test_while_its_agent_is_silent_the_engine_is_polled_and_no_longer_than
         response = web.StreamResponse()
         await response.prepare(request)
         served += 1
-        while served == 1 and states:
-            await response.write(states[0] + b"\n")
+        readings = 0
+        while served == 1:
+            readings += 1
+            state = msgspec.structs.replace(read_state(states[0]), readings=readings)
+            await response.write(msgspec.json.encode(state) + b"\n")
             await asyncio.sleep(0.01)
         await asyncio.Event().wait()  # the connection stays, and nothing more is said
         return response
@@ -220,3 +223,24 @@ async def test_the_supervisor_hears_nodes_with_agents_and_polls_the_others() -> 
         await eventually(lambda: heard.pool is Pool.STANDARD and heard.state == "ready")
         assert polled.pool is Pool.SPECULATIVE
         await supervisor.stop()
+
+
+async def test_an_engine_that_was_not_asked_again_does_not_look_fresh() -> None:
+    async with rig() as one:
+        body = msgspec.json.encode(one.state)
+    newer = msgspec.json.encode(msgspec.structs.replace(read_state(body), readings=10_000))
+    drained = msgspec.json.encode(msgspec.structs.replace(read_state(body), readings=10_000, draining=True))
+
+    async def watch(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse()
+        await response.prepare(request)
+        for line in (body, body, newer, newer, drained, drained):
+            await response.write(line + b"\n")
+        await asyncio.Event().wait()
+        return response
+
+    told = Told()
+    async with serving({"/watch": watch}) as url, watching(url, "http://127.0.0.1:1", told) as heard:
+        await eventually(lambda: heard.heard == 6)
+        said = [isinstance(one, NodeReport) and one.draining for one in told.said]
+        assert said == [False, False, True]

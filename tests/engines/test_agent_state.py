@@ -37,6 +37,7 @@ STATE = AgentState(
     fingerprint="0011223344556677",
     switches=(AgentSwitch(Pool.STANDARD, Pool.SPECULATIVE, 1.0, True, None, {"draining": 0.5}),),
     age_s=0.05,
+    readings=9,
     version=7,
     time=1000.0,
 )

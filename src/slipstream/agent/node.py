@@ -102,7 +102,7 @@ class NodeAgent:
         now = self._clock()
         state, reading = self._snapshot(), self._view.reading
         age_s = None if reading is None else max(0.0, now - reading.asked_at)
-        return msgspec.structs.replace(state, age_s=age_s, time=self._wall_clock())
+        return msgspec.structs.replace(state, age_s=age_s, readings=self._view.readings, time=self._wall_clock())
 
     @property
     def role(self) -> Pool | None:
@@ -377,7 +377,7 @@ class NodeAgent:
             self.published.tell()
 
     def _snapshot(self) -> AgentState:
-        """The state, but for its age and time."""
+        """The state, but for its age, readings and time, which are no change of it."""
         role = self.role
         return snapshot(
             self._view,

@@ -28,8 +28,8 @@ def snapshot(
     switches: tuple[AgentSwitch, ...],
     version: int,
 ) -> AgentState:
-    """The state, whose age and time are for whoever sends it to fill in. ``words`` tell the role's variant from others;
-    ``ceiling`` counts sequences.
+    """The state; its age, readings and time are for whoever sends it to fill in. ``words`` tell the role's variant from
+    others; ``ceiling`` counts sequences.
     """
     report = view.report
     speculator = _speculator(view, role)
@@ -60,6 +60,7 @@ def snapshot(
         fingerprint=_fingerprint(view, words),
         switches=switches,
         age_s=None,
+        readings=0,
         version=version,
         time=0.0,
     )

@@ -42,6 +42,8 @@ class EngineView:
         self._acceptance = NodeRecord(HALF_LIFE_S)
         self.reading: Reading | None = None
         """The last one of the engine that runs now; ``None`` when it has not answered yet, or does not any more."""
+        self.readings = 0
+        """How often the engine was read, and those before it."""
         self.answers = False
         self.error: str | None = None
 
@@ -97,6 +99,7 @@ class EngineView:
         if reading.report.counters is not None:
             acceptance.observe(reading.report.counters, self._clock())
         self._silent = 0
+        self.readings += 1
         self.reading, self.answers, self.error = reading, True, None
 
     def close(self) -> None:

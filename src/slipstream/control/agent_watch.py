@@ -15,6 +15,7 @@ from aiohttp.http_exceptions import HttpProcessingError
 from slipstream.control.poller import FleetReports, Poller, Timing
 from slipstream.core.errors import EngineDown, EngineError, EngineGarbage, EngineUnreachable
 from slipstream.core.node import NodeSpec
+from slipstream.core.request import Pool
 from slipstream.engines.agent import AgentRefused, AgentState, read_state, report_of
 from slipstream.engines.document import UNREADABLE
 
@@ -139,6 +140,7 @@ class AgentWatch:
         self._silence_s = max(timing.timeout_s, SILENT_AFTER * timing.interval_s)
         self._clock = clock
         self._sleep = sleep
+        self._last: tuple[int, Pool | None, bool] | None = None
         self.heard = 0
         """States heard so far."""
         self.state: AgentState | None = None
@@ -194,8 +196,13 @@ class AgentWatch:
         now = self._clock()
         if not state.healthy or state.age_s is None:
             why = f"its agent says, {state.transition or 'not healthy'}: {state.error or 'no reason'}"
+            self._last = None
             self._fleet.report_failed(self._node.name, now, EngineDown(why))
             return
+        known = (state.readings, state.role, state.draining)
+        if known == self._last:
+            return  # the engine was not asked again: what it said once must not look fresh for ever
+        self._last = known
         self._fleet.report(self._node.name, now - state.age_s, now, report_of(state))
 
 

@@ -69,8 +69,8 @@ class AgentState(msgspec.Struct, frozen=True):
     ``running``, ``waiting``, ``capacity`` and ``speculative_capacity`` (ceiling − occupancy) count sequences;
     ``kv_use`` is a share. ``drafted``, ``accepted``, ``verify_steps`` and ``generated_tokens`` are the engine's
     counters since its own start. ``alpha`` (0..1) and ``tau`` (1..K+1) are of the last ten minutes, roughly. ``age_s``
-    is how long ago the engine was asked for all this. ``error`` says why it is not ``healthy``. ``holder`` commands it.
-    ``version`` rises with each change; ``time`` is Unix time in seconds.
+    is how long ago the engine was asked for all this; ``readings`` counts the times that it was. ``error`` says why it
+    is not ``healthy``. ``holder`` commands it. ``version`` rises with each change; ``time`` is Unix time in seconds.
     """
 
     name: Name
@@ -97,6 +97,7 @@ class AgentState(msgspec.Struct, frozen=True):
     fingerprint: Name | None
     switches: Annotated[tuple[AgentSwitch, ...], msgspec.Meta(max_length=100)]
     age_s: Seconds | None
+    readings: Count
     version: Count
     time: float
 
