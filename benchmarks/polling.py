@@ -18,12 +18,12 @@ from unittest import mock
 
 import uvloop
 
-from slipstream.control import poller as polling
 from slipstream.control.poller import Timing
 from slipstream.control.supervisor import Supervisor
 from slipstream.core.fleet import Fleet
 from slipstream.core.node import NodeSpec
 from slipstream.core.request import Pool
+from slipstream.engines import reader
 from slipstream.engines.catalogue import ENGINES
 from slipstream.engines.scrape import Scraper
 
@@ -100,7 +100,7 @@ def main() -> None:
         for name, engine in ENGINES.items()
     }
     try:
-        with mock.patch.object(polling, "ENGINES", free):
+        with mock.patch.object(reader, "ENGINES", free):
             uvloop.run(poll(here.recv(), options.interval, options.seconds))
     finally:
         nodes.terminate()
