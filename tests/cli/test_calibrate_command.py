@@ -45,6 +45,7 @@ def test_tables_a_profile_and_a_picture(tmp_path: Path) -> None:
         node = dispatcher.fleet.node("spec-0")
     assert result.exit_code == 0, result.output
     assert node is not None
+    assert [override.measured for override in dispatcher.overrides] == [True]
     ceiling = json.loads(profile.read_text())["ceiling"]
     assert node.ceiling == ceiling in (1, 2), result.stdout
     lines = result.stdout.splitlines()
