@@ -160,3 +160,28 @@ def test_a_node_slower_than_its_profile_is_given_less_and_a_faster_one_more() ->
     assert fast is None or fast > exact
     assert slow < exact
     assert taught(0.8, sequences=2) != fast  # several answers of one request tell nothing of one
+
+
+def test_speculative_nodes_take_the_late_where_they_may() -> None:
+    refusing = ThresholdSettings(affinity_slack=None, rejected_features=lambda _engine: frozenset({"min_p"}))
+    dispatcher = predictive(fleet_of(speculative("s"), standard("t")), refusing)
+    dispatcher.fleet.override("t", 0.0, ceiling=None, drained=True)
+    for _ in range(40):
+        place(dispatcher, LATE_S, may_wait=False)
+    dispatcher.fleet.override("t", 0.0, ceiling=None, drained=False)
+    fill(dispatcher)
+    assert place(dispatcher, LATE_S).node.name == "s"
+    picky = shape("code", features=frozenset({"min_p"}))
+    assert place(dispatcher, LATE_S, picky).node.name == "t"
+
+
+def test_what_was_given_up_teaches_nothing() -> None:
+    dispatcher = filled(SERVES, "a", "b")
+    before = dispatcher.policy.learned_ceiling("a")
+    late = [place(dispatcher, LATE_S) for _ in range(40)]
+    for placement in late:
+        assert placement.decision.reason is Reason.FALLBACK
+        outcome = Outcome(Ending.COMPLETED, 200, Latency(9.0, 0.3, 60.0), output_tokens=200)
+        dispatcher.settle(placement, outcome, 0.2)
+    place(dispatcher, LATE_S)
+    assert dispatcher.policy.learned_ceiling("a") == before

@@ -108,7 +108,8 @@ class PredictivePolicy(ThresholdPolicy):
         if shape.decodes and shape.previous_response is None:  # what follows a response was not placed by a policy
             place, index = self._places[decision.node], self._predictions.kind(shape).index
             place.count(index, -shape.sequences)
-            if latency is not None and place.equipment is not None and shape.sequences == 1:
+            given_up = decision.reason is Reason.FALLBACK  # so far from its targets, it would lead the line astray
+            if latency is not None and place.equipment is not None and shape.sequences == 1 and not given_up:
                 place.equipment.outlooks[index].learn(occupancy, latency, shape.queued_s)
             if place.node.group is None and not any(place.residents):
                 del self._places[decision.node]  # it has left the fleet, and this was its last request
