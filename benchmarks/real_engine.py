@@ -51,6 +51,7 @@ from slipstream.workload.plan import Plan
 __all__ = ["Comparison", "Setup", "compare"]
 
 PROFILE: Final = Path("build") / "real-engine-profile.json"
+TOLERANCE: Final = 0.15
 PACE_NUMBERS: Final = 4_000_000
 """16 MB are read and added: more than a processor's own caches hold, as of a model."""
 PACE_S: Final = 0.15
@@ -226,27 +227,37 @@ async def compare(setup: Setup, on_plan: Callable[[Compared], None]) -> Comparis
     spec = EmbeddedNodeSpec("real", Pool.STANDARD, find_model(), slots=setup.slots)
     async with EmbeddedFleet([spec]) as fleet:
         (node,) = fleet.nodes
-        numbers = count(1)
         assert node.pid is not None
         time = NodeTime(node.pid)
         pacing = asyncio.create_task(time.keep_pace(), name="pace")
-        await together(node, time, [request(node.model, next(numbers), 20, 4)])  # the first of a node takes longer
-        rounds = [await measured(node, time, setup, numbers)]
-        plans: list[Compared] = []
-        for seed in range(1, setup.plans + 1):
-            plan, results = await served(node, time, setup, seed, numbers)
-            rounds.append(await measured(node, time, setup, numbers))
-            compared = Compared(
-                np.array([row_of(result) for result in results]),
-                simulated(plan, setup.slots, profile_from(rounds[-2:], node.model)),
-                rounds[-1].seconds / rounds[-2].seconds - 1.0,
-                float(np.mean([result.sent_at - result.intended_at for result in results])),
-            )
-            plans.append(compared)
-            on_plan(compared)
-        pacing.cancel()
-        await asyncio.wait([pacing])
+        try:
+            rounds, plans = await interleaved(node, time, setup, on_plan)
+        finally:
+            pacing.cancel()
+            await asyncio.wait([pacing])
     return Comparison(profile_from(rounds, node.model), plans, time.cpu_s / time.wall_s, time.pace.all)
+
+
+async def interleaved(
+    node: EmbeddedNode, time: NodeTime, setup: Setup, on_plan: Callable[[Compared], None]
+) -> tuple[list[Measured], list[Compared]]:
+    """Rounds, and the plans between any two."""
+    numbers = count(1)
+    await together(node, time, [request(node.model, next(numbers), 20, 4)])  # the first of a node takes longer
+    rounds = [await measured(node, time, setup, numbers)]
+    plans: list[Compared] = []
+    for seed in range(1, setup.plans + 1):
+        plan, results = await served(node, time, setup, seed, numbers)
+        rounds.append(await measured(node, time, setup, numbers))
+        compared = Compared(
+            np.array([row_of(result) for result in results]),
+            simulated(plan, setup.slots, profile_from(rounds[-2:], node.model)),
+            rounds[-1].seconds / rounds[-2].seconds - 1.0,
+            float(np.mean([result.sent_at - result.intended_at for result in results])),
+        )
+        plans.append(compared)
+        on_plan(compared)
+    return rounds, plans
 
 
 def request(model: str, number: int, prompt_tokens: int, output_tokens: int) -> PlannedRequest:
@@ -430,13 +441,16 @@ def main() -> None:
     for point in found.profile["points"]:
         print(f"  {point['batch_size']} streams: {point['step_ms']:.1f} ms a step")
     print(f"  {found.profile['prefill_token_ms']:.2f} ms a prompt token")
+    served_s, simulated_s = found.means()
     for what, real, virtual, error in zip(
-        ("TTFT", "TPOT", "E2E"), *found.means(), found.standard_errors(), strict=True
+        ("TTFT", "TPOT", "E2E"), served_s, simulated_s, found.standard_errors(), strict=True
     ):
         print(
             f"mean {what} {1e3 * real:.1f} ms served, {1e3 * virtual:.1f} ms simulated: {virtual / real - 1.0:+.1%}, "
             f"with a standard error of {error:.1%}"
         )
+    holds = np.all(np.abs(simulated_s / served_s - 1.0)[1:] <= TOLERANCE)
+    print(f"mean TPOT and E2E are {'' if holds else 'not '}predicted within {TOLERANCE:.0%}")
 
 
 if __name__ == "__main__":
