@@ -57,7 +57,8 @@ def fields_of(request: RecordedRequest) -> dict[str, Any]:
 def test_a_shape_is_recorded_field_for_field() -> None:
     shape = RequestShape("m", "code")
     seen = {name for name in dir(shape) if not name.startswith("_") and not callable(getattr(shape, name))}
-    assert set(RecordedShape.__struct_fields__) == seen
+    of_its_placing = {"queued_s", "may_wait"}  # what is worth telling of it stands with the attempts
+    assert set(RecordedShape.__struct_fields__) == seen - of_its_placing
 
 
 def test_a_request_comes_back_with_arrival_shape_decision_and_outcome(tmp_path: Path) -> None:
