@@ -68,12 +68,12 @@ async def test_acceptance_and_counters_are_told_and_are_those_of_the_engine_that
 async def test_running_requests_end_before_the_engine_does() -> None:
     async with rig() as one:
         assert one.engine.node is not None
-        running = asyncio.create_task(ask(one.engine.node, max_tokens=150))
+        running = asyncio.create_task(ask(one.engine.node, max_tokens=600))
         await one.until(lambda: one.state.running == 1)
         one.agent.speculation(active=False)
         answer = await running
         assert answer.status == 200
-        assert answer.json["usage"]["completion_tokens"] == 150
+        assert answer.json["usage"]["completion_tokens"] == 600
         await one.switched()
         assert one.state.switches[0].ok
 
@@ -81,7 +81,7 @@ async def test_running_requests_end_before_the_engine_does() -> None:
 async def test_at_the_drain_deadline_the_node_goes_on_as_it_was_and_says_so() -> None:
     async with rig(drain_timeout_s=0.05) as one:
         assert one.engine.node is not None
-        running = asyncio.create_task(ask(one.engine.node, max_tokens=400))
+        running = asyncio.create_task(ask(one.engine.node, max_tokens=1000))
         await one.until(lambda: one.state.running == 1)
         one.agent.speculation(active=False)
         await one.switched()
@@ -94,7 +94,7 @@ async def test_at_the_drain_deadline_the_node_goes_on_as_it_was_and_says_so() ->
 async def test_resume_calls_off_a_switch_that_still_drains() -> None:
     async with rig() as one:
         assert one.engine.node is not None
-        running = asyncio.create_task(ask(one.engine.node, max_tokens=200))
+        running = asyncio.create_task(ask(one.engine.node, max_tokens=600))
         await one.until(lambda: one.state.running == 1)
         one.agent.speculation(active=False)
         one.agent.resume()
@@ -231,8 +231,9 @@ async def test_a_hook_that_switches_nothing_is_found_out_at_the_deadline() -> No
         one.agent.speculation(active=True)
         await one.switched()
         why = "the engine did not serve as speculative after 0.3 s: it serves, and does not speculate as it should"
-        assert one.state.switches[0].why == why
-        assert one.state.role is STANDARD
+        assert one.state.switches[0].why is not None
+        assert one.state.switches[0].why.startswith(why)
+        await one.until(lambda: one.state.role is STANDARD)
 
 
 @pytest.mark.parametrize(
@@ -267,10 +268,10 @@ async def test_an_engine_that_never_serves_is_given_up_at_the_deadline() -> None
 async def test_told_to_end_it_lets_requests_end_before_its_engine_does() -> None:
     async with rig() as one:
         assert one.engine.node is not None
-        running = asyncio.create_task(ask(one.engine.node, max_tokens=150))
+        running = asyncio.create_task(ask(one.engine.node, max_tokens=600))
         await one.until(lambda: one.state.running == 1)
         one.told.set()
-        assert (await running).json["usage"]["completion_tokens"] == 150
+        assert (await running).json["usage"]["completion_tokens"] == 600
         assert one.running is not None
         await one.running
         assert not one.engine.serves
