@@ -43,7 +43,6 @@ QUIET = AgentState(
     engine=AgentEngine("vllm", "1", "m", ("m",)),
     fingerprint=None,
     switches=(),
-    readings=1,
     age_s=0.0,
     readings=1,
     version=1,
