@@ -17,6 +17,7 @@ from slipstream.core.acceptance import (
 )
 from slipstream.core.median import RecentMedian
 from slipstream.core.node import SpeculativeCounters, Speculator
+from slipstream.core.policy.threshold import Evidence
 
 __all__ = ["FOREIGN", "CategoryEvidence", "PastEvidence"]
 
@@ -28,7 +29,7 @@ FOREIGN = "(foreign)"
 _Key = tuple[str, str, str]
 
 
-class CategoryEvidence:
+class CategoryEvidence(Evidence):
     """Acceptance per (model, speculator, category) and the median answer per category."""
 
     def __init__(self, book: AcceptanceBook) -> None:
@@ -127,7 +128,7 @@ class CategoryEvidence:
         return PastEvidence(self, estimates, medians)
 
 
-class PastEvidence:
+class PastEvidence(Evidence):
     """Evidence as it once was: today's, with what has changed since put back."""
 
     def __init__(

@@ -80,23 +80,18 @@ class AccessLog:
             self._second_text = f'{{"time":"{datetime.fromtimestamp(second, UTC):%Y-%m-%dT%H:%M:%S}'.encode()
         attempts = history.attempts
         outcome = attempts[-1].placement.outcome if attempts else None
-        line = [
+        line = b'%b%b%bZ","id":%b,%b%b,"e2e_ms":%b%b,"queued_ms":%b}\n' % (
             self._second_text,
             POINT_THREE[at // 1000 % 1000],
             THREE[at % 1000],
-            b'Z","id":',
             encoded(history.request_id),
-            b",",
             self._repeating(history, outcome),
             _NO_FIGURES if outcome is None else _figures(outcome),
-            b',"e2e_ms":',
             whole(lasted // 1000),
             POINT_THREE[lasted % 1000],
-            b',"queued_ms":',
             milliseconds(history.queued_s),
-            b"}\n",
-        ]
-        self._lines.write(b"".join(line))
+        )
+        self._lines.write(line)
 
     def _repeating(self, history: History, outcome: Outcome | None) -> bytes:
         shape, attempts = history.shape, history.attempts
@@ -140,24 +135,16 @@ def _figures(outcome: Outcome) -> bytes:
     if sample is not None:
         steps = sample.verify_steps
         tau = None if steps is None else mean_acceptance_length_from_counts(sample.accepted, steps)
-        figures = [
-            b',"drafted":',
+        speculation = b',"drafted":%b,"accepted":%b,"tau":%b' % (
             whole(sample.drafted),
-            b',"accepted":',
             whole(sample.accepted),
-            b',"tau":',
             four_digits(tau),
-        ]
-        speculation = b"".join(figures)
+        )
     if latency is not None and latency.ttft_s is not None:  # without that there is no time per token either
-        figures = [b',"ttft_ms":', milliseconds(latency.ttft_s), b',"tpot_ms":', milliseconds(latency.tpot_s)]
-        times = b"".join(figures)
-    figures = [
-        b',"prompt_tokens":',
+        times = b',"ttft_ms":%b,"tpot_ms":%b' % (milliseconds(latency.ttft_s), milliseconds(latency.tpot_s))
+    return b',"prompt_tokens":%b,"output_tokens":%b%b%b' % (
         whole(outcome.prompt_tokens),
-        b',"output_tokens":',
         whole(outcome.output_tokens),
         speculation,
         times,
-    ]
-    return b"".join(figures)
+    )

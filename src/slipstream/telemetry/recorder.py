@@ -83,27 +83,23 @@ class Recorder:
             placed = self._attempt(attempts[0], received_at)
         else:
             placed = b",".join([self._attempt(attempt, received_at) for attempt in attempts])
-        line = [
+        line = b'%b%b,"time":%b%b%b,"arrival_s":%b%b%b,"duration_s":%b%b%b%b%b%b]}\n' % (
             _BEGINNING,
             encoded(history.request_id),
-            b',"time":',
             self._time.text(at // 1_000_000),
             POINT_THREE[at // 1000 % 1000],
             THREE[at % 1000],
-            b',"arrival_s":',
             self._arrival.text(arrival // 1_000_000),
             POINT_THREE[arrival // 1000 % 1000],
             THREE[arrival % 1000],
-            b',"duration_s":',
             whole(lasted // 1_000_000),
             POINT_THREE[lasted // 1000 % 1000],
             THREE[lasted % 1000],
             self._request(history),
             _NO_SHAPE if shape is None else self._shape(shape),
             placed,
-            b"]}\n",
-        ]
-        self._lines.write(b"".join(line))
+        )
+        self._lines.write(line)
 
     def _request(self, history: History) -> bytes:
         path = beginning_of(history.path, PATH_CHARACTERS)
@@ -127,15 +123,12 @@ class Recorder:
         known = self._shapes.get(source)
         if known is None:
             known = self._shapes.learn(source, _members(b',"shape":{', _SHAPE, source))
-        members = [
+        return b'%b,"output_limit":%b,"prompt_characters":%b%b' % (
             known,
-            b',"output_limit":',
             whole(shape.output_limit),
-            b',"prompt_characters":',
             whole(shape.prompt_characters),
             _affinity(shape),
-        ]
-        return b"".join(members)
+        )
 
     def _attempt(self, attempt: Attempt, received_at: float) -> bytes:
         placement = attempt.placement
@@ -156,22 +149,16 @@ class Recorder:
         known = self._attempts.get(source)
         if known is None:
             known = self._attempts.learn(source, _members(b"{", _ATTEMPT, source))
-        members = [
+        return b'%b,"at_s":%b%b%b,"fleet_version":%b,"draw":%b,"occupancy":%b%b}' % (
             known,
-            b',"at_s":',
             whole(at // 1_000_000),
             POINT_THREE[at // 1000 % 1000],
             THREE[at % 1000],
-            b',"fleet_version":',
             whole(decision.fleet_version),
-            b',"draw":',
             encoded(decision.draw),
-            b',"occupancy":',
             whole(attempt.occupancy),
             _NO_FIGURES if outcome is None else _figures(outcome),
-            b"}",
-        ]
-        return b"".join(members)
+        )
 
 
 def _members(before: bytes, names: tuple[str, ...], values: tuple[object, ...]) -> bytes:
@@ -184,47 +171,31 @@ def _affinity(shape: RequestShape) -> bytes:
     previous, session, keys = shape.previous_response, shape.session, shape.cache_keys
     if previous is None and session is None and not keys:
         return _NO_AFFINITY
-    members = [
-        b',"previous_response":',
+    return b',"previous_response":%b,"session":%b,"cache_keys":%b},"attempts":[' % (
         b"null" if previous is None else encoded(beginning_of(previous, PREVIOUS_CHARACTERS)),
-        b',"session":',
         whole(session),
-        b',"cache_keys":',
         encoded(keys),
-        b'},"attempts":[',
-    ]
-    return b"".join(members)
+    )
 
 
 def _figures(outcome: Outcome) -> bytes:
     latency, sample = outcome.latency, outcome.sample
     speculation, times = _NO_SAMPLE, _NO_TIMES
     if sample is not None:
-        figures = [
-            b',"drafted":',
+        speculation = b',"drafted":%b,"accepted":%b,"verify_steps":%b' % (
             whole(sample.drafted),
-            b',"accepted":',
             whole(sample.accepted),
-            b',"verify_steps":',
             whole(sample.verify_steps),
-        ]
-        speculation = b"".join(figures)
+        )
     if latency is not None:
-        figures = [
-            b',"ttft_ms":',
+        times = b',"ttft_ms":%b,"tpot_ms":%b,"e2e_ms":%b' % (
             milliseconds(latency.ttft_s),
-            b',"tpot_ms":',
             milliseconds(latency.tpot_s),
-            b',"e2e_ms":',
             milliseconds(latency.e2e_s),
-        ]
-        times = b"".join(figures)
-    figures = [
-        b',"prompt_tokens":',
+        )
+    return b',"prompt_tokens":%b,"output_tokens":%b%b%b' % (
         whole(outcome.prompt_tokens),
-        b',"output_tokens":',
         whole(outcome.output_tokens),
         speculation,
         times,
-    ]
-    return b"".join(figures)
+    )

@@ -16,6 +16,7 @@ from typing import Final
 
 from slipstream.core.affinity import Affinity
 from slipstream.core.errors import OutOfReach
+from slipstream.core.fleet import Fleet
 from slipstream.core.forecast import Forecast, predict
 from slipstream.core.goodput import Target
 from slipstream.core.latency import Latency
@@ -25,7 +26,7 @@ from slipstream.core.policy.decision import Decision, Foretold
 from slipstream.core.policy.kind import PolicyKind
 from slipstream.core.policy.place import Place, Places
 from slipstream.core.policy.predictions import Kind, Predictions
-from slipstream.core.policy.threshold import Evidence, FleetView, ThresholdPolicy, ThresholdSettings, is_held_back
+from slipstream.core.policy.threshold import Evidence, ThresholdPolicy, ThresholdSettings, is_held_back
 from slipstream.core.reason import Reason
 from slipstream.core.request import Pool, RequestShape, TrafficClass
 
@@ -94,7 +95,7 @@ class PredictivePolicy(ThresholdPolicy):
         return past
 
     def decide(
-        self, fleet: FleetView, shape: RequestShape, now: float, draw: float, avoid: Collection[str] = ()
+        self, fleet: Fleet, shape: RequestShape, now: float, draw: float, avoid: Collection[str] = ()
     ) -> Decision:
         """As `ThresholdPolicy.decide`."""
         decision = super().decide(fleet, shape, now, draw, avoid)

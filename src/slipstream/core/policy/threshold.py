@@ -6,13 +6,14 @@ come the cases in which speculation can not pay (short outputs, bulk work, refus
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from slipstream.core.acceptance import AcceptanceEstimate
 from slipstream.core.affinity import DEFAULT_SLACK, Affinity
+from slipstream.core.fleet import Fleet
 from slipstream.core.latency import Latency
 from slipstream.core.node import Speculator, SpeculatorKind
 from slipstream.core.node_state import NodeFacts, NodeState, ReplicaGroup
@@ -31,7 +32,7 @@ from slipstream.core.policy.probing import Probing, ProbingSettings
 from slipstream.core.reason import Reason
 from slipstream.core.request import PinSource, Pool, RequestShape, TrafficClass
 
-__all__ = ["FleetView", "Gain", "ThresholdPolicy", "ThresholdSettings"]
+__all__ = ["Evidence", "Gain", "ThresholdPolicy", "ThresholdSettings"]
 
 SETTINGS_REMEMBERED = 32
 
@@ -41,26 +42,14 @@ profile.
 """
 
 
-class FleetView(Protocol):
-    """What a policy sees. Everything is looked up, nothing is scanned."""
+class Evidence(ABC):
+    """What is known of categories. No protocol, since compiled code calls a base class's methods at once."""
 
-    @property
-    def version(self) -> int:
-        """Counts changes of state."""
-
-    def serving(self, model: str) -> tuple[tuple[ReplicaGroup, ...], tuple[ReplicaGroup, ...]] | None:
-        """Speculative and standard groups that serve a model."""
-
-    def unheard(self) -> int:
-        """How many nodes have not said which models they serve."""
-
-
-class Evidence(Protocol):
-    """What is known of categories."""
-
+    @abstractmethod
     def estimate(self, model: str, speculator: Speculator, category: str) -> AcceptanceEstimate:
         """Acceptance of a category under a speculator."""
 
+    @abstractmethod
     def median_output_tokens(self, category: str) -> int | None:
         """Median length of the category's answers, ``None`` while too few are known."""
 
@@ -140,7 +129,7 @@ class ThresholdPolicy:
         return self.settings
 
     def decide(
-        self, fleet: FleetView, shape: RequestShape, now: float, draw: float, avoid: Collection[str] = ()
+        self, fleet: Fleet, shape: RequestShape, now: float, draw: float, avoid: Collection[str] = ()
     ) -> Decision:
         """Choose a node for a request.
 
