@@ -16,6 +16,7 @@ INTERPRETED = {"content.py", "embeddings.py", "fields.py", "messages.py", "model
 """Modules of the gateway that define `msgspec.Struct`s, which need real Python classes."""
 
 TELEMETRY = ("access_log", "histogram", "instruments", "json_text", "line_file", "recorder", "sinks")
+MODELLED = ("account", "batch", "blocks", "engine", "sequence", "step_times")
 SIMULATED = ("columns", "events", "fate", "fleet_loop", "gateway", "node")
 
 COMPILED = sorted(
@@ -24,7 +25,7 @@ COMPILED = sorted(
         *PACKAGE.glob("core/**/*.py"),
         *(path for path in PACKAGE.glob("gateway/*.py") if path.name not in INTERPRETED),
         PACKAGE / "engines/catalogue.py",
-        *(PACKAGE / f"enginemodel/{name}.py" for name in ("account", "batch", "blocks", "engine", "sequence", "step_times")),
+        *(PACKAGE / f"enginemodel/{name}.py" for name in MODELLED),
         *(PACKAGE / f"sim/{name}.py" for name in SIMULATED),
         *(PACKAGE / f"telemetry/{name}.py" for name in TELEMETRY),
     ]
