@@ -86,7 +86,7 @@ def arm(costs: LinearCosts, alpha: float, *, drafts: bool) -> Arm:
     found = Arm(node, drafts, prefill=(0.006, 2e-5))
     for size in BATCHES:
         point = Point(64, size)
-        for seed in range(max(4, 24 // size)):
+        for seed in range(100 * size, 100 * size + max(4, 24 // size)):
             results = answers(costs, point, alpha, seed, drafts=drafts)
             decoded = steady_part(results, "llamacpp", drafts=drafts, k=K)
             found.waves.setdefault(point, []).append(

@@ -203,7 +203,8 @@ def test_counts_that_are_behind_are_the_same_once_they_are_asked_for(
     assert [one.number for one in told.sequences()] == [one.number for one in asked_late.sequences()]
     assert (told.kv_use, told.cached_tokens, told.busy_s) == (asked_late.kv_use, asked_late.cached_tokens, told.busy_s)
     assert told.accepted_per_position == asked_late.accepted_per_position
-    slots = [name for name in Sequence.__slots__ if not name.startswith("counted_") and name not in ("ahead", "owner")]
+    names = ("emitted", "steps", "verify_steps", "drafted", "accepted", "preemptions", "prefilled", "blocks", "room",
+             "first_token_at", "finished_at")  # fmt: skip
     for one, other in zip(*all_of, strict=True):
-        for name in slots:
+        for name in names:
             assert repr(getattr(one, name)) == repr(getattr(other, name)), name
