@@ -18,7 +18,7 @@ from pathlib import Path
 from slipstream.core.category import Categorizer
 from slipstream.core.category_rules import DEFAULT_CATEGORY, DEFAULT_RULES
 from slipstream.gateway.body import features_of, read_chat, shape_of, traffic_class_of
-from slipstream.gateway.fields import RequestView
+from slipstream.gateway.view import RequestView
 
 PATH = "/v1/chat/completions"
 PROMPTS = Path(__file__).parent.parent / "tests" / "core" / "data" / "labelled_prompts.jsonl"
