@@ -76,7 +76,12 @@ def test_errors_that_reach_clients_have_their_status_and_code() -> None:
     }
     rows = {error.__name__: (row.status, row.code) for error, row in ROWS.items()}
     assert {name: row for name, row in rows.items() if name in told} == told
-    assert {name for name in rows if name not in told} == {"ConfigError", "EngineGarbage", "EngineUnreachable"}
+    assert {name for name in rows if name not in told} == {
+        "ConfigError",
+        "EngineDown",
+        "EngineGarbage",
+        "EngineUnreachable",
+    }
 
 
 def test_every_header_has_an_entry() -> None:

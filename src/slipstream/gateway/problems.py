@@ -47,6 +47,7 @@ ROWS: Final[dict[type[SlipstreamError], Row]] = {
     errors.OutOfReach: Row(429, "rate_limit_error", "out_of_reach"),
     errors.ConfigError: Row(500, "server_error", "config_error"),
     errors.EngineUnreachable: Row(502, "server_error", "engine_unreachable"),
+    errors.EngineDown: Row(502, "server_error", "engine_down"),
     errors.EngineGarbage: Row(502, "server_error", "engine_garbage"),
     errors.UpstreamFailed: Row(502, "server_error", "upstream_failed"),
     errors.NothingUsable: Row(503, "server_error", "nothing_usable"),
