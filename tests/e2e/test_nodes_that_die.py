@@ -15,8 +15,8 @@ from openai.types.chat import ChatCompletion, ChatCompletionUserMessageParam
 from engine_nodes import node_specs
 from live_service import Live, eventually, live
 from slipstream.core.acceptance import AcceptanceEstimate
-from slipstream.core.outcome import Ending
 from slipstream.core.backoff import Backoff
+from slipstream.core.outcome import Ending
 from slipstream.embedded.fleet import EmbeddedFleet
 from slipstream.embedded.node import EmbeddedNode
 from slipstream.service import embedded_config
