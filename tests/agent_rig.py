@@ -37,15 +37,18 @@ def free_port() -> int:
 
 
 class EmulatedInHand:
-    """An emulated llama.cpp on one port, with a draft model in the role speculative. ``broken`` roles do not start;
-    ``lying`` ones start as the other. ``starts`` are the roles that it was started in.
+    """An emulated llama.cpp on one port, with a draft model in the role speculative. ``broken`` roles do not start,
+    ``mortal`` ones end at once, ``lying`` ones start as the other. ``starts`` are the roles that it was started in;
+    ``left`` is the one in which an agent before left it running.
     """
 
     def __init__(self, *, owned: bool = True, switchable: bool = True) -> None:
         self.owned = owned
         self.switchable = switchable
         self.broken: set[Pool] = set()
+        self.mortal: set[Pool] = set()
         self.lying: set[Pool] = set()
+        self.left: Pool | None = None
         self.starts: list[Pool] = []
         self.node: EmulatedNode | None = None
         self.port = free_port()
@@ -62,7 +65,13 @@ class EmulatedInHand:
     def words(self, role: Pool) -> tuple[str, ...]:
         return ("serve", role.value)
 
+    async def take_over(self) -> Pool | None:
+        return self.left
+
     async def start(self, role: Pool, timeout_s: float) -> None:
+        left, self.left = self.left, None
+        if left is role:
+            return
         self.starts.append(role)
         if role in self.broken:
             raise EngineStartFailed("serve can not be run: it is broken")
@@ -72,11 +81,16 @@ class EmulatedInHand:
         self.node = EmulatedNode("llamacpp", settings, time.monotonic())
         await self.node.listen(port=self.port)
         self._died = asyncio.get_running_loop().create_future()
+        if role in self.mortal:
+            await self.die()
 
     async def stop(self) -> None:
         node, self.node = self.node, None
         if node is not None:
             await node.close()
+
+    def hang_up(self) -> None:
+        pass
 
     async def ended(self) -> str:
         return await asyncio.shield(self._died)
@@ -114,9 +128,9 @@ class Rig:
             raise AssertionError("the agent has ended")
 
     async def switched(self) -> None:
-        """Wait until a switch has ended."""
+        """Wait until a switch has ended, and that was seen."""
         before = len(self.state.switches)
-        await self.until(lambda: len(self.state.switches) > before)
+        await self.until(lambda: self.seen != [] and len(self.seen[-1].switches) > before)
 
     def phases(self) -> list[str | None]:
         """The transitions that were seen, each once as long as it lasted."""
@@ -164,6 +178,7 @@ async def rig(
         backoff=backoff,
     )
     one = Rig(agent_of(engine, engine.url, settings), engine)
+    await one.agent.take_over()
 
     async def follow() -> None:
         while True:

@@ -30,6 +30,7 @@ async def test_a_switch_goes_through_its_phases_in_order_and_the_node_is_the_oth
         assert (one.state.transition, one.state.draining) == ("draining", True)
         await one.switched()
         after = one.state
+        await one.until(lambda: one.phases()[-1] is None)  # whoever is told hears of it a moment later
         assert one.phases() == ["draining", "stopping", "starting", "warming", None]
         assert [state.version for state in one.seen] == sorted({state.version for state in one.seen})
         assert all(state.draining for state in one.seen[:-1] if state.transition is not None)
@@ -163,6 +164,54 @@ async def test_an_engine_that_dies_in_a_switch_is_started_in_the_new_role() -> N
         await asyncio.gather(running, return_exceptions=True)
         await one.switched()
         assert (one.state.role, one.state.switches[0].ok) == (STANDARD, True)
+
+
+async def test_an_engine_that_is_killed_after_the_drain_comes_back_in_its_old_role() -> None:
+    async with rig() as one:
+        one.engine.mortal.add(STANDARD)
+        one.agent.speculation(active=False)
+        await one.switched()
+        assert (one.state.role, one.state.healthy, one.state.transition) == (SPECULATIVE, True, None)
+        assert one.state.switches[0].why == "the engine was ended by SIGKILL"
+        assert one.engine.starts == [SPECULATIVE, STANDARD, SPECULATIVE]
+
+
+async def test_an_engine_that_was_left_running_is_heard_as_it_is_and_not_drained_and_can_be_switched() -> None:
+    engine = EmulatedInHand()
+    await engine.start(STANDARD, 1.0)
+    engine.left = STANDARD
+    async with rig(engine, wait=False) as one:
+        assert (one.state.role, one.state.healthy, one.state.draining) == (STANDARD, True, False)
+        await one.until(lambda: one.state.readings > 1)
+        assert all(state.healthy and not state.draining for state in one.seen)
+        assert engine.starts == [STANDARD]
+        one.agent.speculation(active=True)
+        await one.switched()
+        assert (one.state.role, one.engine.starts) == (SPECULATIVE, [STANDARD, SPECULATIVE])
+        await engine.die()  # it is looked after as any
+        await one.until(lambda: engine.starts == [STANDARD, SPECULATIVE, SPECULATIVE])
+
+
+async def test_an_engine_that_was_left_running_and_ends_is_started_again_in_its_role() -> None:
+    engine = EmulatedInHand()
+    await engine.start(STANDARD, 1.0)
+    engine.left = STANDARD
+    async with rig(engine, wait=False) as one:
+        await engine.die()
+        await one.until(lambda: engine.starts == [STANDARD, STANDARD])
+        await one.ready()
+        assert one.state.role is STANDARD
+
+
+async def test_an_engine_that_was_left_starting_is_waited_for_and_warmed() -> None:
+    engine = EmulatedInHand()
+    engine.left = STANDARD
+    async with rig(engine, wait=False) as one:
+        await one.until(lambda: one.state.transition == "starting")
+        await engine.start(STANDARD, 1.0)
+        await one.until(lambda: one.seen[-1].healthy and not one.seen[-1].draining)
+        assert one.phases() == [None, "starting", "warming", None]
+        assert (one.state.role, engine.starts) == (STANDARD, [STANDARD])
 
 
 async def test_a_switch_can_be_wanted_while_the_engine_fails_to_start_again() -> None:

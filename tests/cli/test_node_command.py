@@ -10,10 +10,16 @@ import pytest
 from typer.testing import CliRunner
 
 from slipstream.agent.engine import EngineHook, OwnEngine
+from slipstream.agent.run_file import held
 from slipstream.cli import application
-from slipstream.cli.agents import embedded_engine, engine_of
+from slipstream.cli.agents import commanded_engine, embedded_engine, engine_of
 from slipstream.config.node_agent import node_agent_config
 from slipstream.core.request import Pool
+
+
+@pytest.fixture(autouse=True)
+def _no_run_files_of_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
 
 
 def refused(*arguments: str, environment: dict[str, str] | None = None) -> tuple[int, str]:
@@ -27,6 +33,8 @@ def refused(*arguments: str, environment: dict[str, str] | None = None) -> tuple
         (("--slots", "4"), 2, "--slots only counts with --embedded"),
         (("--model", "m.gguf", "--speculator", "ngram"), 2, "--model, --speculator only counts with --embedded"),
         (("--embedded", "--", "vllm"), 2, "COMMAND does not go with --embedded"),
+        (("--embedded", "--engine-ends-with-agent"), 1, "engine_outlives_agent: found a key without effect"),
+        (("--embedded", "--run-file", "engine.json"), 1, "run_file: found a key without effect"),
         (("--embedded", "--engine", "vllm"), 2, "--engine does not go with --embedded"),
         (("--speculative-args", "'"), 2, "can not be read as words: No closing quotation"),
         (("--listen", "0.0.0.0:9100"), 1, "allowed: an address on loopback"),
@@ -64,6 +72,36 @@ def test_a_port_that_is_taken_is_one_sentence() -> None:
         found, errors = refused("--embedded", "--engine-url", f"http://127.0.0.1:{port}")
         assert found == 1
         assert f"Port {port} of 127.0.0.1 can not be used" in errors
+
+
+def test_an_engine_that_another_agent_has_in_hand_is_one_sentence(tmp_path: Path) -> None:
+    run_file = tmp_path / "engine.json"
+    with held(run_file):
+        assert refused("--listen", "127.0.0.1:0", "--run-file", str(run_file), "--", "sleep", "9") == (
+            1,
+            f"another agent has the engine of the run file {run_file} in hand: end it, or name another run file\n",
+        )
+
+
+@pytest.mark.parametrize(
+    ("options", "name"),
+    [
+        ({"command": ("serve",)}, f"slipstream-node-{os.geteuid()}-8000.json"),
+        ({"command": ("serve",), "engine_url": "https://h"}, f"slipstream-node-{os.geteuid()}-443.json"),
+        ({"command": ("serve",), "run_file": "engine.json"}, "engine.json"),
+        ({"command": ("serve",), "engine_outlives_agent": False}, None),
+        ({"switch_url": "http://127.0.0.1:1/switch"}, None),
+    ],
+)
+def test_an_engine_that_outlives_its_agent_has_a_run_file_which_one_agent_holds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: dict[str, object], name: str | None
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    told = node_agent_config(None, options)
+    with commanded_engine(told, lambda _output: None) as (same, made):
+        assert same is told
+        assert isinstance(made, EngineHook if "switch_url" in options else OwnEngine)
+        assert os.listdir(tmp_path) == ([] if name is None else [f"{name}.lock"])
 
 
 def engine(**options: object) -> OwnEngine | EngineHook:

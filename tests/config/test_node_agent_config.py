@@ -81,6 +81,13 @@ def test_every_problem_is_told_with_its_place(tmp_path: Path) -> None:
         ({"command": ("vllm",), "switch_url": "http://x/y"}, "switch_url: found a hook beside a command"),
         ({"switch_command": ("switch",), "switch_url": "http://x/y"}, "switch_url: found two hooks"),
         ({"speculative_args": ("--x",)}, "speculative_args: found a key without effect"),
+        ({"run_file": "e.json"}, "run_file: found a key without effect"),
+        ({"engine_outlives_agent": False}, "engine_outlives_agent: found a key without effect"),
+        (
+            {"command": ("vllm",), "engine_outlives_agent": False, "run_file": "e.json"},
+            "run_file: found a key without effect; allowed: engine_outlives_agent: true besides",
+        ),
+        ({"command": ("vllm",), "run_file": "a\0b"}, "run_file: found "),
         ({"switch_url": "somewhere"}, "switch_url: found "),
         ({"token": {"file": "/nowhere/token"}}, "token: found no usable key"),
         ({"engine": "lmdeploy"}, "engine: found "),

@@ -8,12 +8,14 @@ import signal
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Protocol
 
 import aiohttp
 
 from slipstream.agent.errors import EngineStartFailed, HookFailed
-from slipstream.agent.process import EngineProcess
+from slipstream.agent.process import EngineProcess, Lasting
+from slipstream.agent.run_file import digest_of, left_running
 from slipstream.core.request import Pool
 
 __all__ = ["EngineHook", "EngineInHand", "OwnEngine", "Variants"]
@@ -55,6 +57,12 @@ class EngineInHand(Protocol):
         """What tells a role's variant from others, for the fingerprint."""
         ...
 
+    async def take_over(self) -> Pool | None:
+        """Take in hand the engine that an agent before this one left running: the role that it has, which `start` then
+        need not give it; ``None`` = there is none. Raises an `AgentError` when there is, and it is another.
+        """
+        ...
+
     async def start(self, role: Pool, timeout_s: float) -> None:
         """Begin to have the engine in ``role``; it may take long to serve after that. Raises an `AgentError`."""
         ...
@@ -63,21 +71,39 @@ class EngineInHand(Protocol):
         """Have it end. Returns when nothing of it is left; may be called again."""
         ...
 
+    def hang_up(self) -> None:
+        """Have it begin to end, without waiting for that: the agent can not wait any more."""
+        ...
+
     async def ended(self) -> str:
         """Wait until a started engine has ended by itself; a clause that says how. Never returns for one not owned."""
         ...
 
 
 class OwnEngine:
-    """An engine that the agent starts and stops. ``on_output`` gets what it writes."""
+    """An engine that the agent starts and stops. ``on_output`` gets what it writes.
+
+    With a ``run_file`` it outlives an agent that is killed, and the next one finds it by that; without, it ends with
+    its agent, however that goes.
+    """
 
     owned = True
 
-    def __init__(self, variants: Variants, *, grace_s: float, on_output: Callable[[bytes], None]) -> None:
+    def __init__(
+        self,
+        variants: Variants,
+        *,
+        grace_s: float,
+        on_output: Callable[[bytes], None],
+        run_file: Path | None = None,
+    ) -> None:
         self._variants = variants
         self._grace_s = grace_s
         self._on_output = on_output
+        self._run_file = run_file
         self._process: EngineProcess | None = None
+        self._found: Pool | None = None
+        """The role in which an engine was taken over and has not been asked for yet."""
 
     @property
     def switchable(self) -> bool:
@@ -93,26 +119,61 @@ class OwnEngine:
         """The command of a role."""
         return self._variants.command(role) or ()
 
+    async def take_over(self) -> Pool | None:
+        """Take over what the run file tells of. Raises `EngineStartFailed` when that was started by another command: an
+        engine that serves is not ended for what may be a slip of the pen.
+        """
+        record = None if self._run_file is None else left_running(self._run_file)
+        if record is None:
+            return None
+        found = next((role for role in Pool if self._digest(role) == record.digest), None)
+        if found is None:
+            raise EngineStartFailed(
+                f"the run file {self._run_file} tells of an engine that another command started as {record.role} "
+                f"(process {record.engine}): start its agent with that command, or end it by `kill {record.keeper}`"
+            )
+        self._process = await EngineProcess.take_over(record, self._on_output)
+        self._found = None if self._process is None else found
+        return self._found
+
     async def start(self, role: Pool, timeout_s: float) -> None:  # noqa: ARG002 - a process starts at once, or fails to
-        """Run the command of ``role``. Raises `EngineStartFailed` when it can not be run."""
-        command = self._variants.command(role)
-        if command is None:
+        """Run the command of ``role``, unless it was taken over as that. Raises `EngineStartFailed` when it can not be
+        run.
+        """
+        found, self._found = self._found, None
+        if found is role:
+            return
+        command, digest = self._variants.command(role), self._digest(role)
+        if command is None or digest is None:
             raise EngineStartFailed(f"there is no command for the role {role}")
         self._process = await EngineProcess.start(
-            command, self._variants.environment, grace_s=self._grace_s, on_output=self._on_output
+            command,
+            self._variants.environment,
+            grace_s=self._grace_s,
+            on_output=self._on_output,
+            lasting=None if self._run_file is None else Lasting(self._run_file, role.value, digest),
         )
 
     async def stop(self) -> None:
         """End the process, if there is one."""
-        process, self._process = self._process, None
+        process, self._process, self._found = self._process, None, None
         if process is not None:
             await process.stop()
+
+    def hang_up(self) -> None:
+        """Tell the process to end, if there is one."""
+        if self._process is not None:
+            self._process.hang_up()
 
     async def ended(self) -> str:
         """Wait until the process has ended by itself."""
         process = self._process
         assert process is not None
         return await process.ended()
+
+    def _digest(self, role: Pool) -> str | None:
+        command = self._variants.command(role)
+        return None if command is None else digest_of(command, self._variants.environment)
 
 
 class EngineHook:
@@ -137,6 +198,10 @@ class EngineHook:
         """The role alone: how the engine was started is not known."""
         return (role.value,)
 
+    async def take_over(self) -> Pool | None:
+        """Nothing: the engine runs anyway, and says itself what it is."""
+        return None
+
     async def start(self, role: Pool, timeout_s: float) -> None:
         """Have the engine switched to ``role`` within ``timeout_s``. Raises `HookFailed`."""
         active = role is Pool.SPECULATIVE
@@ -151,6 +216,9 @@ class EngineHook:
 
     async def stop(self) -> None:
         """Nothing: the engine is not the agent's to stop."""
+
+    def hang_up(self) -> None:
+        """Nothing, as `stop`."""
 
     async def ended(self) -> str:
         """Wait for ever: whether the engine ends is not the agent's to see."""

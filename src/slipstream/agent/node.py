@@ -153,6 +153,18 @@ class NodeAgent:
 
     # Its life
 
+    async def take_over(self) -> None:
+        """Take over the engine that an agent before this one left running, if there is one, and ask it once, so that
+        what is said from now on is what it says. To be called before `run`. Raises an `AgentError`.
+        """
+        role = await self._engine.take_over()
+        if role is not None:
+            self._role = role
+            self._view.open()
+            await self._view.look()
+            log.info("engine.taken_over", node=self._settings.name, role=role, answers=self._view.answers)
+            self._tell()
+
     async def run(self, told: asyncio.Event) -> None:
         """Start the engine, keep it running and do what is wanted, until ``told`` to end: running requests may end, and
         then the engine does. Raises an `AgentError` when the engine does not start the first time.
@@ -177,7 +189,10 @@ class NodeAgent:
 
     async def _live(self) -> None:
         role = self.role
-        if self._engine.owned and role is not None:
+        if self._engine.owned and self._view.answers:  # it was taken over, and serves
+            self._up_since = self._clock()
+            self._look_after_it()
+        elif self._engine.owned and role is not None:
             self._enter("starting")
             try:
                 await self._take_up(role)
@@ -281,8 +296,7 @@ class NodeAgent:
         self._lost = None
         try:
             await self._engine.start(role, deadline - self._clock())
-            if self._engine.owned:
-                self._minding = asyncio.create_task(self._mind(), name="mind the engine")
+            self._look_after_it()
             self._view.open()
             if not await self._events.until(
                 lambda: self._lost is not None or self._serves(role), deadline - self._clock()
@@ -321,6 +335,10 @@ class NodeAgent:
             self._view.shut("the agent has stopped the engine")
             self._publish()
             await self._engine.stop()
+
+    def _look_after_it(self) -> None:
+        if self._engine.owned:
+            self._minding = asyncio.create_task(self._mind(), name="mind the engine")
 
     async def _mind(self) -> None:
         self._lose(f"the engine {await self._engine.ended()}")

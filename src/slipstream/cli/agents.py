@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from time import monotonic, time  # noqa: TID251 - it is handed out from here
+from urllib.parse import urlsplit
 
 from slipstream.agent.engine import EngineHook, EngineInHand, OwnEngine, Variants
 from slipstream.agent.node import AgentSettings, NodeAgent
+from slipstream.agent.run_file import held, run_file_of_port
 from slipstream.agent.server import serve_agent
 from slipstream.agent.view import EngineView
 from slipstream.agent.warm_up import WarmUp
@@ -25,7 +27,7 @@ from slipstream.embedded.speculator import NO_SPECULATOR, parse_speculator
 from slipstream.engines.reader import EngineReader
 from slipstream.engines.scrape import Scraper
 
-__all__ = ["embedded_engine", "engine_of", "serving_agent"]
+__all__ = ["commanded_engine", "embedded_engine", "engine_of", "serving_agent"]
 
 INTERVAL_S = 0.1
 PAGE_TIMEOUT_S = 1.0
@@ -42,7 +44,29 @@ def engine_of(config: NodeAgentConfig, on_output: Callable[[bytes], None]) -> En
         variants = Variants(command, None) if config.role is Pool.SPECULATIVE else Variants(None, command)
     else:
         variants = Variants(with_speculator, without)
-    return OwnEngine(variants, grace_s=config.stop_grace_s, on_output=on_output)
+    return OwnEngine(variants, grace_s=config.stop_grace_s, on_output=on_output, run_file=_run_file(config))
+
+
+@contextmanager
+def commanded_engine(
+    config: NodeAgentConfig, on_output: Callable[[bytes], None]
+) -> Iterator[tuple[NodeAgentConfig, EngineInHand]]:
+    """`engine_of` a configuration, and that; no other agent can have the same engine in hand meanwhile. Raises
+    `EngineStartFailed` when one has.
+    """
+    run_file = _run_file(config)
+    with nullcontext() if run_file is None else held(run_file):
+        yield config, engine_of(config, on_output)
+
+
+def _run_file(config: NodeAgentConfig) -> Path | None:
+    """Where it is told of an engine that outlives its agent; ``None`` = of none."""
+    if not config.command or not config.engine_outlives_agent:
+        return None
+    if config.run_file is not None:
+        return Path(config.run_file)
+    url = urlsplit(config.engine_url)
+    return run_file_of_port(url.port or (443 if url.scheme == "https" else 80))
 
 
 @contextmanager
@@ -77,7 +101,9 @@ def embedded_engine(
 
 @asynccontextmanager
 async def serving_agent(config: NodeAgentConfig, engine: EngineInHand) -> AsyncIterator[tuple[NodeAgent, str]]:
-    """An agent that can be asked, and its address. Its engine starts with `NodeAgent.run`. Raises `CanNotListen`."""
+    """An agent that can be asked, and its address. Its engine starts with `NodeAgent.run`, unless one was left running,
+    which it has taken over. Raises an `AgentError`, `CanNotListen` when it can not be asked.
+    """
     key = None if config.api_key is None else config.api_key.reveal()
     node = NodeSpec(config.name, config.engine_url, config.role, config.engine)
     reader = EngineReader(
@@ -98,5 +124,6 @@ async def serving_agent(config: NodeAgentConfig, engine: EngineInHand) -> AsyncI
         wall_clock=time,
     )
     token = None if config.token is None else config.token.reveal()
+    await agent.take_over()  # before anybody is told of an engine that it knows nothing of yet
     async with serve_agent(agent, *config.address, token) as url:
         yield agent, url

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import shlex
+import signal
 import sys
 from collections.abc import Mapping
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Annotated
 from urllib.parse import urlsplit
@@ -16,7 +18,7 @@ import typer
 import uvloop
 
 from slipstream.agent.engine import EngineInHand
-from slipstream.cli.agents import embedded_engine, engine_of, serving_agent
+from slipstream.cli.agents import commanded_engine, embedded_engine, serving_agent
 from slipstream.cli.stopping import stop_signals
 from slipstream.config.node_agent import NodeAgentConfig, node_agent_config
 from slipstream.core.errors import SlipstreamError
@@ -64,6 +66,16 @@ def node(
         float | None, typer.Option(help="Seconds that the engine has to serve; 600 when left out.")
     ] = None,
     stop_grace: Annotated[float | None, typer.Option(help="Seconds between TERM and KILL; 10 when left out.")] = None,
+    engine_outlives_agent: Annotated[
+        bool | None,
+        typer.Option(
+            "--engine-outlives-agent/--engine-ends-with-agent",
+            help="Whether the engine goes on when the agent is killed, for the next one to take over; it does.",
+        ),
+    ] = None,
+    run_file: Annotated[
+        Path | None, typer.Option(help="File that tells the next agent of the engine; by its port when left out.")
+    ] = None,
     token_file: Annotated[
         Path | None,
         typer.Option(help=f"File with the token that commands must bear; or put it in {TOKEN_VARIABLE}."),
@@ -101,6 +113,8 @@ def node(
         "drain_timeout_s": drain_timeout,
         "start_timeout_s": start_timeout,
         "stop_grace_s": stop_grace,
+        "engine_outlives_agent": engine_outlives_agent,
+        "run_file": None if run_file is None else str(run_file),
         "token": _token(token_file),
     }
     ready: AbstractContextManager[tuple[NodeAgentConfig, EngineInHand]]
@@ -110,7 +124,7 @@ def node(
             _refuse_idle(
                 {"--model": model, "--speculator": speculator, "--slots": slots}, "only counts with --embedded"
             )
-            ready = nullcontext((told, engine_of(told, _pass_on)))
+            ready = commanded_engine(told, _pass_on)
         else:
             hooks = {"COMMAND": told.command, "--switch-command": told.switch_command, "--switch-url": told.switch_url}
             _refuse_idle(hooks | {"--engine": told.engine}, "does not go with --embedded: that knows its engine")
@@ -130,7 +144,26 @@ async def _serve(config: NodeAgentConfig, engine: EngineInHand, *, as_json: bool
         with stop_signals() as told:
             line = f"agent of {config.name} on {url}, its engine on {config.engine_url}"
             print(json.dumps({"url": url, "engine_url": config.engine_url}) if as_json else line, flush=True)
-            await agent.run(told)
+            cutting_short = asyncio.create_task(_cut_short_by_a_second_signal(told, engine))
+            try:
+                await agent.run(told)
+            finally:
+                cutting_short.cancel()
+
+
+async def _cut_short_by_a_second_signal(told: asyncio.Event, engine: EngineInHand) -> None:
+    """Once told to end, the agent drains; told again it ends at once, and the engine must not outlive that."""
+    await told.wait()
+    loop = asyncio.get_running_loop()
+
+    def end(number: int) -> None:
+        engine.hang_up()
+        loop.remove_signal_handler(number)
+        signal.signal(number, signal.SIG_DFL)
+        os.kill(os.getpid(), number)
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, end, number)
 
 
 def _words(text: str | None) -> tuple[str, ...]:

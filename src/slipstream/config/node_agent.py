@@ -31,6 +31,12 @@ def _hook_url(text: str) -> str:
         raise ValueError('an address such as "http://127.0.0.1:7000/speculation"') from None
 
 
+def _run_file(text: str) -> str:
+    if not text or "\0" in text:
+        raise ValueError("the name of a file")
+    return text
+
+
 class NodeAgentConfig(Section):
     """The agent beside one engine, and the engine."""
 
@@ -75,6 +81,16 @@ class NodeAgentConfig(Section):
     start_timeout_s: Seconds = Field(default=600.0, description="Seconds that the engine has to serve and be warm.")
     stop_grace_s: Annotated[float, Field(ge=0, le=86_400)] = Field(
         default=10.0, description="Seconds between the signals TERM and KILL when the engine is to end."
+    )
+    engine_outlives_agent: bool = Field(
+        default=True,
+        description="Whether the engine of `command` goes on when the agent is killed, for the next one to take over; "
+        "`false` = it ends too. Told to end, the agent ends it in any case.",
+    )
+    run_file: Annotated[str, AfterValidator(_run_file)] | None = Field(
+        default=None,
+        description="File that tells the next agent of the engine; left out = one by user and port of `engine_url` in "
+        "$XDG_RUNTIME_DIR or the temporary directory.",
     )
 
     @property
@@ -126,9 +142,11 @@ def _contradictions(config: NodeAgentConfig) -> list[tuple[str, str, str]]:
     if not config.command:
         found += [
             (key, "a key without effect", "to give the engine's command besides")
-            for key in ("speculative_args", "standard_args")
-            if getattr(config, key)
+            for key in ("speculative_args", "standard_args", "engine_outlives_agent", "run_file")
+            if key in config.model_fields_set and getattr(config, key) != ()
         ]
+    elif config.run_file is not None and not config.engine_outlives_agent:
+        found.append(("run_file", "a key without effect", "engine_outlives_agent: true besides"))
     for key in ("token", "api_key"):
         secret: Secret | None = getattr(config, key)
         try:
@@ -140,7 +158,10 @@ def _contradictions(config: NodeAgentConfig) -> list[tuple[str, str, str]]:
 
 
 def _resolved(data: dict[str, Any], directory: FilePath) -> dict[str, Any]:
-    """The data with the names of secrets' files made absolute."""
+    """The data with the names of files made absolute."""
+    match data.get("run_file"):
+        case str(file) if file and "\0" not in file:
+            data = data | {"run_file": str((directory / file).absolute())}
     for key in ("token", "api_key"):
         match data.get(key):
             case {"file": str(file), **others}:

@@ -1,0 +1,211 @@
+"""An engine outlives an agent that is killed, and the next one takes it over."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway_rig import eventually
+from process_life import is_alive, wait_until_gone
+from slipstream.agent.engine import EngineHook, OwnEngine, Variants
+from slipstream.agent.errors import EngineStartFailed
+from slipstream.agent.process import EngineProcess
+from slipstream.agent.run_file import Record, digest_of, held, left_running, life_of, run_file_of_port, write_record
+from slipstream.core.request import Pool
+
+TALKS = "i=0; while [ ! -e stop ]; do i=$((i+1)); echo $i; echo $i > said; sleep 0.01; done; echo no GPU; exit 3"
+"""Writes without end, and would end if that failed."""
+COMMAND = ("sh", "-e", "-c", TALKS)
+
+
+@pytest.fixture(autouse=True)
+def _in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def engine(run_file: Path, command: tuple[str, ...] = COMMAND, told: list[bytes] | None = None) -> OwnEngine:
+    told = [] if told is None else told
+    return OwnEngine(Variants((*command, "drafts"), command), grace_s=10.0, on_output=told.append, run_file=run_file)
+
+
+@contextmanager
+def orphan(run_file: Path, command: tuple[str, ...] = COMMAND) -> Iterator[Record]:
+    """An engine in the role standard, as an agent that was killed leaves it."""
+    words = ("10", str(run_file), "standard", digest_of(command, {}), *command)
+    with subprocess.Popen(
+        [sys.executable, "-P", "-m", "slipstream.agent.keeper", *words],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    ) as keeper:
+        assert keeper.stdout is not None
+        assert keeper.stderr is not None
+        pid = int(keeper.stdout.readline())
+        keeper.stdout.close()
+        keeper.stderr.close()
+        try:
+            record = left_running(run_file)
+            assert record is not None
+            assert (record.keeper, record.engine, record.role) == (keeper.pid, pid, "standard")
+            yield record
+        finally:
+            keeper.kill()
+            wait_until_gone(pid)
+
+
+async def test_it_goes_on_without_an_agent_and_the_next_one_has_it_as_its_own(tmp_path: Path) -> None:
+    run_file, told = tmp_path / "engine.json", list[bytes]()
+    with orphan(run_file) as left:
+        said = tmp_path / "said"
+        await eventually(lambda: said.exists() and int(said.read_text() or 0) > 5)  # to nobody
+        assert run_file.stat().st_mode & 0o777 == 0o600
+        one = engine(run_file, told=told)
+        assert await one.take_over() is Pool.STANDARD
+        await one.start(Pool.STANDARD, 1.0)
+        assert one.pid == left.engine
+        await eventually(lambda: told != [])
+        await one.stop()
+        assert not is_alive(left.engine)
+        assert wait_until_gone(left.keeper)
+        assert not run_file.exists()
+        await one.start(Pool.SPECULATIVE, 1.0)
+        assert one.pid not in (None, left.engine)
+        again = left_running(run_file)
+        assert again is not None
+        assert (again.role, again.engine) == ("speculative", one.pid)
+        one.hang_up()
+        assert (await one.ended()).startswith("was ended by SIGTERM")
+        await one.stop()
+        one.hang_up()
+
+
+async def test_how_it_ended_is_told_with_the_end_of_its_output_as_far_as_that_can_be_known(tmp_path: Path) -> None:
+    run_file = tmp_path / "engine.json"
+    with orphan(run_file):
+        one = engine(run_file)
+        assert await one.take_over() is Pool.STANDARD
+        (tmp_path / "stop").touch()
+        how = await one.ended()
+        assert how.startswith("ended; ")
+        assert how.endswith("; no GPU")
+        one.hang_up()
+        await one.stop()
+
+
+async def test_asked_for_in_the_other_role_it_is_stopped_first(tmp_path: Path) -> None:
+    run_file = tmp_path / "engine.json"
+    with orphan(run_file) as left:
+        one = engine(run_file)
+        await one.take_over()
+        await one.stop()
+        await one.start(Pool.STANDARD, 1.0)
+        assert one.pid != left.engine
+        await one.stop()
+
+
+async def test_when_its_keeper_is_killed_it_ends_too(tmp_path: Path) -> None:
+    run_file = tmp_path / "engine.json"
+    with orphan(run_file) as left:
+        one = engine(run_file)
+        await one.take_over()
+        os.kill(left.keeper, signal.SIGKILL)
+        await one.ended()
+        assert wait_until_gone(left.engine)
+
+
+async def test_one_of_another_command_is_neither_taken_over_nor_ended(tmp_path: Path) -> None:
+    run_file = tmp_path / "engine.json"
+    with orphan(run_file) as left:
+        with pytest.raises(EngineStartFailed, match=f"another command started as standard .process {left.engine}.: .*"):
+            await engine(run_file, ("sleep", "9")).take_over()
+        assert is_alive(left.engine)
+
+
+async def test_where_there_is_none_there_is_nothing_to_take_over(tmp_path: Path) -> None:
+    assert await engine(tmp_path / "nothing").take_over() is None
+    assert await EngineHook().take_over() is None
+    EngineHook().hang_up()
+    own = os.getpid()
+    for keeper, since in ((own, "another life"), (2**22 + 1, "none")):
+        record = Record(keeper, since, own, "standard", "")
+        assert await EngineProcess.take_over(record, lambda _output: None) is None
+
+
+@pytest.mark.parametrize(
+    "difference",
+    [
+        {"since": "another boot 17"},  # the process id was given to another
+        {"keeper": 2**22 + 1},
+        {"keeper": "1"},
+        {"engine": -1},
+        {"more": 1},
+    ],
+)
+def test_what_is_stale_or_no_run_file_is_ignored_and_replaced(tmp_path: Path, difference: dict[str, Any]) -> None:
+    path, own = tmp_path / "engine.json", os.getpid()
+    record = Record(own, life_of(own) or "", own, "standard", "digest")
+    write_record(path, record)
+    assert left_running(path) == record
+    path.write_text(json.dumps(record._asdict() | difference))
+    assert left_running(path) is None
+    write_record(path, record)
+    assert left_running(path) == record
+    assert os.listdir(tmp_path) == ["engine.json"]
+
+
+def test_a_run_file_that_others_can_write_or_that_is_none_is_not_believed(tmp_path: Path) -> None:
+    path, own = tmp_path / "engine.json", os.getpid()
+    write_record(path, Record(own, life_of(own) or "", own, "standard", "digest"))
+    path.chmod(0o666)
+    assert left_running(path) is None
+    path.chmod(0o600)
+    for text in ("", "[]", "\0", "{"):
+        path.write_text(text)
+        assert left_running(path) is None
+    (tmp_path / "link").symlink_to(path)
+    assert left_running(tmp_path / "link") is None
+    assert left_running(tmp_path) is None
+
+
+async def test_a_run_file_that_can_not_be_written_is_a_sentence_and_no_engine_runs(tmp_path: Path) -> None:
+    (tmp_path / "engine.json").mkdir()
+    command = ("sh", "-c", f"echo $$ > {tmp_path}/pid; exec sleep 1000")
+    with pytest.raises(EngineStartFailed, match=r"^sh can not be run: the run file .* can not be written: Is a direct"):
+        await engine(tmp_path / "engine.json", command).start(Pool.STANDARD, 1.0)
+    assert not {"pid"} & set(os.listdir(tmp_path)) or not is_alive(int((tmp_path / "pid").read_text() or 2**22))
+    assert not [name for name in os.listdir(tmp_path) if name.startswith("engine.json.")]
+
+
+def test_one_agent_at_a_time_has_an_engine_in_hand(tmp_path: Path) -> None:
+    path = tmp_path / "engine.json"
+    with (
+        held(path),
+        pytest.raises(EngineStartFailed, match=r"another agent has the engine of the run file .* in hand"),
+        held(path),
+    ):
+        pass
+    with held(path):
+        pass
+    with pytest.raises(EngineStartFailed, match="can not be had: No such file"), held(tmp_path / "nowhere" / "e.json"):
+        pass
+
+
+def test_a_run_file_is_named_by_user_and_port_where_files_of_this_run_belong(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = f"slipstream-node-{os.geteuid()}-8000.json"
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    assert run_file_of_port(8000) == tmp_path / name
+    for elsewhere in ("/nowhere", "relative", ""):
+        monkeypatch.setenv("XDG_RUNTIME_DIR", elsewhere)
+        assert run_file_of_port(8000).name == name
+        assert run_file_of_port(8000).is_absolute()
