@@ -190,6 +190,7 @@ async def test_an_engine_that_was_left_running_is_heard_as_it_is_and_not_drained
         assert (one.state.role, one.engine.starts) == (SPECULATIVE, [STANDARD, SPECULATIVE])
         await engine.die()  # it is looked after as any
         await one.until(lambda: engine.starts == [STANDARD, SPECULATIVE, SPECULATIVE])
+        await one.ready()
 
 
 async def test_an_engine_that_was_left_running_and_ends_is_started_again_in_its_role() -> None:

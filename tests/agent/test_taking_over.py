@@ -16,6 +16,7 @@ import pytest
 
 from gateway_rig import eventually
 from process_life import is_alive, wait_until_gone
+from slipstream.agent import process
 from slipstream.agent.engine import EngineHook, OwnEngine, Variants
 from slipstream.agent.errors import EngineStartFailed
 from slipstream.agent.process import EngineProcess
@@ -138,6 +139,24 @@ async def test_where_there_is_none_there_is_nothing_to_take_over(tmp_path: Path)
     for keeper, since in ((own, "another life"), (2**22 + 1, "none")):
         record = Record(keeper, since, own, "standard", "")
         assert await EngineProcess.take_over(record, lambda _output: None) is None
+
+
+async def test_one_that_can_not_be_heard_is_not_taken_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a kernel that does not let a process look into others, say; or it ends just then."""
+    run_file, opened = tmp_path / "engine.json", os.open
+
+    def closed(path: str, flags: int, mode: int = 0o777) -> int:
+        if str(path).endswith("/fd/2"):
+            raise PermissionError(13, "Permission denied")
+        return opened(path, flags, mode)
+
+    with orphan(run_file) as left:
+        monkeypatch.setattr(os, "open", closed)
+        with pytest.raises(EngineStartFailed, match=f"process {left.keeper} can not be taken over: Permission denied"):
+            await engine(run_file).take_over()
+        lives = iter([left.since, None])
+        monkeypatch.setattr(process, "life_of", lambda _pid: next(lives))
+        assert await EngineProcess.take_over(left, lambda _output: None) is None
 
 
 @pytest.mark.parametrize(

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+import signal
 import socket
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
+from gateway_rig import eventually
 from slipstream.agent.engine import EngineHook, OwnEngine
 from slipstream.agent.run_file import held
 from slipstream.cli import application
 from slipstream.cli.agents import commanded_engine, embedded_engine, engine_of
+from slipstream.cli.node import end_at_once_when_told_again
 from slipstream.config.node_agent import node_agent_config
 from slipstream.core.request import Pool
 
@@ -81,6 +85,27 @@ def test_an_engine_that_another_agent_has_in_hand_is_one_sentence(tmp_path: Path
             1,
             f"another agent has the engine of the run file {run_file} in hand: end it, or name another run file\n",
         )
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+async def test_a_signal_after_the_first_ends_the_engine_and_then_the_agent_at_once(
+    monkeypatch: pytest.MonkeyPatch, number: signal.Signals
+) -> None:
+    told, done = asyncio.Event(), list[object]()
+    monkeypatch.setattr(EngineHook, "hang_up", lambda _engine: done.append("hung up"))
+    monkeypatch.setattr(os, "kill", lambda pid, sent: done.extend([pid, sent, signal.getsignal(sent)]))
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    waiting = asyncio.create_task(end_at_once_when_told_again(told, EngineHook()))
+    told.set()
+    await waiting
+    try:
+        signal.raise_signal(number)
+        await eventually(lambda: done != [])
+        assert done == ["hung up", os.getpid(), number, signal.SIG_DFL]
+    finally:
+        for one, handler in before.items():
+            asyncio.get_running_loop().remove_signal_handler(one)
+            signal.signal(one, handler)
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ from slipstream.config.node_agent import NodeAgentConfig, node_agent_config
 from slipstream.core.errors import SlipstreamError
 from slipstream.telemetry.logs import configure_logs
 
-__all__ = ["node"]
+__all__ = ["end_at_once_when_told_again", "node"]
 
 TOKEN_VARIABLE = "SLIPSTREAM_AGENT_TOKEN"
 
@@ -144,14 +144,14 @@ async def _serve(config: NodeAgentConfig, engine: EngineInHand, *, as_json: bool
         with stop_signals() as told:
             line = f"agent of {config.name} on {url}, its engine on {config.engine_url}"
             print(json.dumps({"url": url, "engine_url": config.engine_url}) if as_json else line, flush=True)
-            cutting_short = asyncio.create_task(_cut_short_by_a_second_signal(told, engine))
+            hurrying = asyncio.create_task(end_at_once_when_told_again(told, engine))
             try:
                 await agent.run(told)
             finally:
-                cutting_short.cancel()
+                hurrying.cancel()
 
 
-async def _cut_short_by_a_second_signal(told: asyncio.Event, engine: EngineInHand) -> None:
+async def end_at_once_when_told_again(told: asyncio.Event, engine: EngineInHand) -> None:
     """Once told to end, the agent drains; told again it ends at once, and the engine must not outlive that."""
     await told.wait()
     loop = asyncio.get_running_loop()
