@@ -102,6 +102,15 @@ async def test_how_it_ended_is_told_with_the_end_of_its_output_as_far_as_that_ca
         await one.stop()
 
 
+async def test_all_that_it_says_is_passed_on_though_it_ends_at_once(tmp_path: Path) -> None:
+    told: list[bytes] = []
+    one = engine(tmp_path / "engine.json", ("sh", "-c", "head -c 200000 /dev/zero; echo end"), told)
+    await one.start(Pool.STANDARD, 1.0)
+    await one.ended()
+    assert b"".join(told) == bytes(200_000) + b"end\n"
+    await one.stop()
+
+
 async def test_asked_for_in_the_other_role_it_is_stopped_first(tmp_path: Path) -> None:
     run_file = tmp_path / "engine.json"
     with orphan(run_file) as left:

@@ -53,8 +53,9 @@ def test_options_alone_are_a_configuration() -> None:
 def test_options_go_before_the_file_whose_names_are_relative_to_it(tmp_path: Path) -> None:
     (tmp_path / "token").write_text("secret\n")
     file = tmp_path / "node.yaml"
-    file.write_text(FILE)
+    file.write_text(FILE + "\nrun_file: engine.json\n")
     told = node_agent_config(file, {"name": "spec-1", "standard_args": ()})
+    assert told.run_file == str(tmp_path / "engine.json")
     assert (told.name, told.role, told.drain_timeout_s) == ("spec-1", Pool.STANDARD, 30)
     assert told.speculative_args == ("--speculative-config", '{"method": "ngram"}')
     assert told.token is not None

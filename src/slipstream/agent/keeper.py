@@ -77,8 +77,8 @@ def main(arguments: list[str]) -> int:
     _signal_group(engine.pid, signal.SIGKILL)
     status = engine.wait()
     _end_what_is_left()
-    while output is not None and _pass_on(output):
-        pass
+    if output is not None:
+        _pass_on_the_rest(output)
     os.close(held)
     if run_file:
         Path(run_file).unlink(missing_ok=True)
@@ -127,6 +127,14 @@ def _pass_on(output: int) -> bool:
         while left:
             left = left[os.write(ERRORS, left) :]
     return bool(said)
+
+
+def _pass_on_the_rest(output: int) -> None:
+    """Whoever else may still have the pipe is not waited for."""
+    os.set_blocking(output, False)
+    with suppress(BlockingIOError):
+        while _pass_on(output):
+            pass
 
 
 def _signal_group(group: int, number: int) -> None:
