@@ -118,11 +118,9 @@ UNREADABLE = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("level", "style"),
-    [("debug", "json"), ("debug", "console"), ("info", "json"), ("warning", "console"), ("error", "json")],
-)
-async def test_no_prompt_and_no_key_is_where_it_does_not_belong(level: str, style: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("style", ["json", "console"])
+async def test_no_prompt_and_no_key_is_where_it_does_not_belong(style: str, tmp_path: Path) -> None:
+    level = "debug"  # it writes all that the others do
     async with vllm_like(Drafts(20, 60), kind=Telling) as spec, vllm_like(kind=Telling) as std:
         file = configuration(tmp_path, spec.url, std.url, level, style)
         process = await asyncio.create_subprocess_exec(
