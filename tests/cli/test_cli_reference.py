@@ -26,7 +26,7 @@ def test_every_option_of_help_has_a_row_with_its_meaning() -> None:
         runner = CliRunner(env={"COLUMNS": "300", "NO_COLOR": "1"})
         shown = runner.invoke(application(), [*name.split()[1:], "--help"]).output
         assert command.meaning.splitlines()[0] in shown
-        rows = re.findall(r"^│ [* ]*(--[\w-]+)(?: +(--no-[\w-]+))?", shown, re.MULTILINE)
+        rows = re.findall(r"^│ [* ]*(--[\w-]+)(?: +(--[\w-]+))?", shown, re.MULTILINE)
         options = {name for names in rows for name in names if name} - {"--help"}
         assert {one for parameter in command.parameters for one in parameter.names if one.startswith("--")} == options
         assert [parameter for parameter in command.parameters if not parameter.meaning] == []
