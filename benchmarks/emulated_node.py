@@ -13,12 +13,12 @@ import asyncio
 import multiprocessing
 from functools import partial
 from os import getloadavg
+from typing import TypeAlias
 
 import numpy as np
 import uvloop
 
 from benchmarks.emulate import read_by_another
-from slipstream.core.latency import Latency
 from slipstream.core.node import SpeculatorKind
 from slipstream.core.request import Pool
 from slipstream.costmodel.catalogue import engine_named, hardware_named, model_named
@@ -62,28 +62,32 @@ async def measure(streams: int, tokens: int, speculator: SpeculatorKind | None) 
     )
 
 
-def play(url: str, plan: Plan, latencies: multiprocessing.SimpleQueue[list[Latency]]) -> None:
+Seen: TypeAlias = tuple[float | None, float | None]
+"""TTFT and TPOT of a request, in seconds."""
+
+
+def play(url: str, plan: Plan, latencies: multiprocessing.SimpleQueue[list[Seen]]) -> None:
     """Send each request of a plan when it arrives."""
 
-    async def send(row: int) -> Latency:
+    async def send(row: int) -> Seen:
         prompt = "." * (4 * int(plan.prompt_tokens[row]) - 4)
         tokens = int(plan.output_tokens[row])
         request = PlannedRequest("m", ({"role": "user", "content": prompt},), tokens, fields={"ignore_eos": True})
         await asyncio.sleep(float(plan.arrival_s[row]))
         (result,) = await drive(url, [request], [Level(1, 1)])
         assert result.latency is not None, result.error
-        return result.latency
+        return result.latency.ttft_s, result.latency.tpot_s
 
-    async def send_all() -> list[Latency]:
+    async def send_all() -> list[Seen]:
         return await asyncio.gather(*(send(row) for row in range(len(plan))))
 
     latencies.put(uvloop.run(send_all()))
 
 
-async def served(settings: NodeSettings, plan: Plan) -> list[Latency]:
+async def served(settings: NodeSettings, plan: Plan) -> list[Seen]:
     """What a client in another process sees of the node."""
     context = multiprocessing.get_context("spawn")
-    latencies: multiprocessing.SimpleQueue[list[Latency]] = context.SimpleQueue()
+    latencies: multiprocessing.SimpleQueue[list[Seen]] = context.SimpleQueue()
     async with emulated("vllm", settings) as node:
         client = context.Process(target=play, args=(f"{node.url}/v1", plan, latencies))
         client.start()
@@ -139,8 +143,8 @@ def agree(seconds: float) -> None:
         in_time = partial(simulated, plan, standard, speculative, kind)
         means = np.mean([in_time(seed) for seed in SEEDS], axis=0)
         for what, virtual, real in (
-            ("TTFT", means[0], np.mean([one.ttft_s for one in found if one.ttft_s is not None])),
-            ("TPOT", means[1], np.mean([one.tpot_s for one in found if one.tpot_s is not None])),
+            ("TTFT", means[0], np.mean([ttft for ttft, _ in found if ttft is not None])),
+            ("TPOT", means[1], np.mean([tpot for _, tpot in found if tpot is not None])),
         ):
             print(
                 f"{name}, {len(plan)} requests: mean {what} {1e3 * real:.2f} ms served, {1e3 * virtual:.2f} ms "
