@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from live_service import Live, live
+from live_service import Live, eventually, live
 from test_service import CODE, config_of
 from test_service_keys import keys
 from vllm_like_node import MODEL, Drafts, vllm_like
@@ -44,6 +44,7 @@ async def test_no_word_of_a_client_is_a_label_and_more_clients_make_no_more_seri
         live(config_of(spec, std, gateway=keys(any={}, other={}))) as fleet,
     ):
         await strange_requests(fleet, 0)
+        await eventually(lambda: fleet.service.lag.worst_s is not None)  # it has a series once it is known
         first = await page(fleet)
         await strange_requests(fleet, 100)
         second = await page(fleet)
