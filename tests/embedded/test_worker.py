@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import urllib.request
@@ -116,3 +117,18 @@ def test_drafts_are_never_longer_than_k() -> None:
     assert draft.draft.n_max == DRAFT_K
     assert draft.draft.mparams.path == str(find_model())
     assert draft.draft.cpuparams.n_threads == 1
+
+
+@pytest.mark.engine
+def test_a_worker_whose_parent_went_while_it_loaded_ends() -> None:
+    nobody, told = os.pipe()
+    os.close(nobody)  # the line that says that it serves can not be written
+    command = [*COMMAND, f"--model={find_model()}"]
+    try:
+        ended = subprocess.run(
+            command, stdin=subprocess.DEVNULL, stdout=told, stderr=subprocess.PIPE, check=False, timeout=15
+        )
+    finally:
+        os.close(told)
+    assert ended.returncode == 0
+    assert b"Traceback" not in ended.stderr

@@ -119,11 +119,15 @@ def main() -> int:
         return 1
     port = int(server.listening_address.rpartition(":")[2])
     ready = {"port": port, "pid": os.getpid(), "ready_s": round(time.monotonic() - started, 3)}
-    report.write(json.dumps(ready) + "\n")
-    report.close()
-    while os.read(sys.stdin.fileno(), 4096):
-        pass
-    # Not returned from: the server's destructor waits for requests in flight, and nobody is left to read them.
+    try:
+        report.write(json.dumps(ready) + "\n")
+        report.close()
+        while os.read(sys.stdin.fileno(), 4096):
+            pass
+    except BrokenPipeError:
+        pass  # the parent went while the model was loaded
+    # Not returned from, nor left by an exception: the server's destructor waits for requests in flight, and nobody is
+    # left to read them.
     os._exit(0)
 
 
