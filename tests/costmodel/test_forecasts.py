@@ -135,5 +135,6 @@ def test_a_pace_is_the_tokens_of_a_step_over_its_time_in_either_role() -> None:
 def test_nothing_is_known_of_a_node_without_profile_or_with_an_old_one() -> None:
     drafting, _ = nodes()
     assert ProfilePaces({"p.json": TABLE}, lambda _node: True)(drafting, Pool.STANDARD, 1, 3.0) is None
+    assert ProfilePaces({}, lambda _node: False)(drafting, Pool.STANDARD, 1, 3.0) is None  # another configuration's
     drafting.spec = replace(drafting.spec, calibration=None)
     assert ProfilePaces({"p.json": TABLE}, lambda _node: False)(drafting, Pool.STANDARD, 1, 3.0) is None

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from http.client import HTTPException
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 from urllib.error import HTTPError
 from urllib.parse import urlsplit
 from urllib.request import ProxyHandler, Request, build_opener
@@ -20,7 +20,17 @@ from rich.errors import ConsoleError
 
 from slipstream.core.errors import SlipstreamError
 
-__all__ = ["DEFAULT_URL", "AdminUnreachable", "TokenFile", "fetch", "reading"]
+__all__ = [
+    "DEFAULT_URL",
+    "AdminUnreachable",
+    "AsJson",
+    "TokenFile",
+    "Url",
+    "fetch",
+    "interrupted",
+    "reading",
+    "sentences",
+]
 
 DEFAULT_URL = "http://127.0.0.1:8081"
 TOKEN_VARIABLE = "SLIPSTREAM_ADMIN_TOKEN"
@@ -31,6 +41,8 @@ TokenFile = Annotated[
         help=f"File with the admin API's token; left out = the environment variable {TOKEN_VARIABLE}, if set."
     ),
 ]
+AsJson = Annotated[bool, typer.Option("--json", help="Print it as JSON.")]
+Url = Annotated[str, typer.Option(help="Address of the admin API.")]
 TIMEOUT_S = 5.0
 MAX_BYTES = 64 * 1024 * 1024
 """More than any admin API answers; another server's answer may never end."""
@@ -126,6 +138,23 @@ def reading(url: str) -> Iterator[None]:
         raise AdminUnreachable(
             f"{url} answers, but not as an admin API of slipstream: is it the right port?"
         ) from error
+
+
+@contextmanager
+def sentences() -> Iterator[None]:
+    """Of a command that changes something: what can not be done is a sentence and exit status 1."""
+    try:
+        yield
+    except AdminUnreachable as error:
+        typer.echo(error, err=True)
+        raise typer.Exit(1) from None
+    except KeyboardInterrupt:
+        interrupted()
+
+
+def interrupted() -> NoReturn:
+    """End as a command that Ctrl-C has ended."""
+    raise typer.Exit(130) from None
 
 
 def _is_address(url: str) -> bool:

@@ -5,18 +5,24 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from textwrap import fill
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any
 from urllib.parse import quote
 
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from slipstream.cli.admin_client import DEFAULT_URL, AdminUnreachable, TokenFile, fetch, reading
+from slipstream.cli.admin_client import (
+    DEFAULT_URL,
+    AsJson,
+    TokenFile,
+    Url,
+    fetch,
+    reading,
+    sentences,
+)
 from slipstream.core.request import Pool
 
 __all__ = ["duration", "override_app", "seconds_of", "sentence"]
@@ -34,8 +40,6 @@ For = Annotated[
     typer.Option("--for", help="Ends by itself after so long: 90s, 30m, 2h or 1d. Left out = until it is cleared."),
 ]
 Note = Annotated[str, typer.Option(help="Why, for whoever finds it later.")]
-Json = Annotated[bool, typer.Option("--json", help="Print it as JSON.")]
-Url = Annotated[str, typer.Option(help="Address of the admin API.")]
 
 
 @override_app.command()
@@ -45,7 +49,7 @@ def pin(
     key: Annotated[str | None, typer.Option(help="The id of the API key whose requests go there.")] = None,
     lasts: For = None,
     note: Note = "",
-    as_json: Json = False,
+    as_json: AsJson = False,
     url: Url = DEFAULT_URL,
     token_file: TokenFile = None,
 ) -> None:
@@ -64,7 +68,7 @@ def ceiling(
     pool: Annotated[str | None, typer.Option(help="speculative: of all its nodes without one of their own.")] = None,
     lasts: For = None,
     note: Note = "",
-    as_json: Json = False,
+    as_json: AsJson = False,
     url: Url = DEFAULT_URL,
     token_file: TokenFile = None,
 ) -> None:
@@ -80,21 +84,21 @@ def drain(
     wait: Annotated[bool, typer.Option("--wait", help="Return when nothing of this gateway runs there.")] = False,
     lasts: For = None,
     note: Note = "",
-    as_json: Json = False,
+    as_json: AsJson = False,
     url: Url = DEFAULT_URL,
     token_file: TokenFile = None,
 ) -> None:
     """Give a node no new requests; its running ones end as ever."""
     _set(url, token_file, as_json, kind="drain", subject=node, lasts=lasts, note=note)
     if wait:
-        with _sentences(), reading(url):
+        with sentences(), reading(url):
             _wait(url, token_file, node, quiet=as_json)
 
 
 @override_app.command()
 def resume(
     node: Annotated[str, typer.Argument(help="The node.")],
-    as_json: Json = False,
+    as_json: AsJson = False,
     url: Url = DEFAULT_URL,
     token_file: TokenFile = None,
 ) -> None:
@@ -107,7 +111,7 @@ def speculation(
     state: Annotated[str, typer.Argument(help="on or off.")],
     lasts: For = None,
     note: Note = "",
-    as_json: Json = False,
+    as_json: AsJson = False,
     url: Url = DEFAULT_URL,
     token_file: TokenFile = None,
 ) -> None:
@@ -123,9 +127,9 @@ def speculation(
 
 
 @override_app.command("list")
-def list_all(as_json: Json = False, url: Url = DEFAULT_URL, token_file: TokenFile = None) -> None:
+def list_all(as_json: AsJson = False, url: Url = DEFAULT_URL, token_file: TokenFile = None) -> None:
     """Show the overrides in force."""
-    with _sentences(), reading(url):
+    with sentences(), reading(url):
         answer = fetch(url, "/overrides", token_file)
         found = answer["overrides"]
         if as_json:
@@ -141,7 +145,7 @@ def clear(
     ] = None,
     subject: Annotated[str | None, typer.Argument(help="What it is about: a category, a node, …")] = None,
     everything: Annotated[bool, typer.Option("--all", help="All of them.")] = False,
-    as_json: Json = False,
+    as_json: AsJson = False,
     url: Url = DEFAULT_URL,
     token_file: TokenFile = None,
 ) -> None:
@@ -214,24 +218,9 @@ def _quoted(kind: str, subject: str) -> str:
     return "/".join(quote(part, safe="", errors="surrogateescape") for part in (kind, subject))
 
 
-@contextmanager
-def _sentences() -> Iterator[None]:
-    try:
-        yield
-    except AdminUnreachable as error:
-        typer.echo(error, err=True)
-        raise typer.Exit(1) from None
-    except KeyboardInterrupt:
-        _interrupted()
-
-
-def _interrupted() -> NoReturn:
-    raise typer.Exit(130) from None
-
-
 def _set(url: str, token_file: Path | None, as_json: bool, *, lasts: str | None, **fields: str | int) -> None:
     body = fields | ({} if lasts is None else {"for_s": seconds_of(lasts)})
-    with _sentences(), reading(url):
+    with sentences(), reading(url):
         answer = fetch(url, "/overrides", token_file, method="POST", body=body)
         override = answer["override"]
         if as_json:
@@ -241,7 +230,7 @@ def _set(url: str, token_file: Path | None, as_json: bool, *, lasts: str | None,
 
 
 def _clear(url: str, token_file: Path | None, as_json: bool, path: str) -> None:
-    with _sentences(), reading(url):
+    with sentences(), reading(url):
         answer = fetch(url, f"/overrides{path}", token_file, method="DELETE")
         cleared = answer["cleared"]
         if as_json:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Annotated, Any
 
 import typer
@@ -12,7 +10,7 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from slipstream.cli.admin_client import DEFAULT_URL, AdminUnreachable, TokenFile, fetch, reading
+from slipstream.cli.admin_client import DEFAULT_URL, AsJson, TokenFile, Url, fetch, reading, sentences
 from slipstream.core.request import Pool
 
 __all__ = ["roles_app", "roles_report"]
@@ -21,14 +19,11 @@ CHANGES_SHOWN = 10
 
 roles_app = typer.Typer(help="Which nodes speculate, how that changed, and changing it by hand.", no_args_is_help=True)
 
-Json = Annotated[bool, typer.Option("--json", help="Print it as JSON.")]
-Url = Annotated[str, typer.Option(help="Address of the admin API.")]
-
 
 @roles_app.command("list")
-def list_roles(as_json: Json = False, url: Url = DEFAULT_URL, token_file: TokenFile = None) -> None:
+def list_roles(as_json: AsJson = False, url: Url = DEFAULT_URL, token_file: TokenFile = None) -> None:
     """Show each node's role, what the fleet's load calls for, and the last changes."""
-    with _sentences(), reading(url):
+    with sentences(), reading(url):
         answer = fetch(url, "/roles", token_file)
         answer["nodes"] = [
             {key: node[key] for key in ("name", "pool", "state", "occupancy")}
@@ -45,14 +40,14 @@ def list_roles(as_json: Json = False, url: Url = DEFAULT_URL, token_file: TokenF
 def set_role(
     node: Annotated[str, typer.Argument(help="The node.")],
     pool: Annotated[str, typer.Argument(help="Its role from now on: speculative or standard.")],
-    as_json: Json = False,
+    as_json: AsJson = False,
     url: Url = DEFAULT_URL,
     token_file: TokenFile = None,
 ) -> None:
     """Change the role of a node: it drains, its engine restarts with or without its speculator, and it comes back."""
     if pool not in tuple(Pool):
         raise typer.BadParameter(f"a role is {' or '.join(Pool)}")
-    with _sentences(), reading(url):
+    with sentences(), reading(url):
         answer = fetch(url, "/roles", token_file, method="POST", body={"node": node, "pool": pool})
         if as_json:
             print(json.dumps(answer, indent=2))
@@ -74,15 +69,6 @@ def roles_report(answer: dict[str, Any]) -> RenderableType:
     if changes:
         parts += [Text(""), _changes(changes)]
     return Group(*parts)
-
-
-@contextmanager
-def _sentences() -> Iterator[None]:
-    try:
-        yield
-    except AdminUnreachable as error:
-        typer.echo(error, err=True)
-        raise typer.Exit(1) from None
 
 
 def _verdict(verdict: dict[str, Any] | None) -> str:

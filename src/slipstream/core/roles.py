@@ -202,11 +202,6 @@ class RoleController:
         self._settings = settings
 
     @property
-    def in_transition(self) -> str | None:
-        """The node that is changing its role; ``None`` = none is."""
-        return self._in_transition
-
-    @property
     def transition_s(self) -> float:
         """How long a change takes: the mean of those measured."""
         measured = self._transitions

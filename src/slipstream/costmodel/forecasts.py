@@ -19,7 +19,7 @@ from slipstream.core.node_state import NodeState
 from slipstream.core.request import Pool
 from slipstream.costmodel.profiles import LinearCosts, TableCosts, read_profile
 
-__all__ = ["Profile", "ProfileForecasts", "forecast_of", "foretelling_profile"]
+__all__ = ["Profile", "ProfileForecasts", "draft_length", "forecast_of", "foretelling_profile"]
 
 Profile: TypeAlias = LinearCosts | TableCosts
 
@@ -43,7 +43,7 @@ class ProfileForecasts:
         if calibration is None or self.outdated(node):
             return None
         profile = self.profiles.get(calibration.file)  # it may be of a configuration before
-        k = None if profile is None else _draft_length(profile, node)
+        k = None if profile is None else _drafts_now(profile, node)
         if profile is None or k is None:
             return None
         key = calibration.file, k
@@ -85,14 +85,19 @@ def forecast_of(profile: Profile, k: int) -> Forecast:
     )
 
 
-def _draft_length(profile: Profile, node: NodeState) -> int | None:
-    """What a node drafts, as far as the profile has times for it; one whose drafts vary drafts what was measured."""
-    if node.pool is Pool.STANDARD:
-        return 0
-    k = None if node.speculator is None else node.speculator.k
+def draft_length(profile: Profile, k: int | None) -> int | None:
+    """What a node drafts that says ``k``, as far as the profile has times for it; one that says nothing, or whose
+    drafts vary, drafts what was measured, where that is one length. ``None`` = not known.
+    """
     if isinstance(profile, LinearCosts):
         return k
     measured = [length for length in profile.step_s if length > 0]
     if k is None:
-        return measured[0] if node.speculator is not None and len(measured) == 1 else None
+        return measured[0] if len(measured) == 1 else None
     return k if k in measured else None
+
+
+def _drafts_now(profile: Profile, node: NodeState) -> int | None:
+    if node.pool is Pool.STANDARD:
+        return 0
+    return None if node.speculator is None else draft_length(profile, node.speculator.k)

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 from slipstream.core.node_state import NodeState
 from slipstream.core.request import Pool
-from slipstream.costmodel.forecasts import Profile, forecast_of
-from slipstream.costmodel.profiles import LinearCosts
+from slipstream.costmodel.forecasts import Profile, draft_length, forecast_of
 
 __all__ = ["ProfilePaces"]
 
@@ -28,22 +27,15 @@ class ProfilePaces:
         calibration = node.spec.calibration
         if calibration is None or sequences < 1 or self.outdated(node):
             return None
-        profile = self.profiles[calibration.file]
+        profile = self.profiles.get(calibration.file)  # it may be of a configuration before
+        if profile is None:
+            return None
         k, tokens = 0, 1.0
         if pool is Pool.SPECULATIVE:
-            drafts = _draft_length(profile, node)
+            drafts = draft_length(profile, None if node.speculator is None else node.speculator.k)
             if drafts is None or tau is None:
                 return None
             k, tokens = drafts, 1.0 + profile.proposing_share * (tau - 1.0)
         forecast = forecast_of(profile, k)
         known = min(sequences, forecast.most)
         return known * tokens / forecast.step_s(known, 0.0)
-
-
-def _draft_length(profile: Profile, node: NodeState) -> int | None:
-    """What a node drafts, or would: what it says, or the one draft length that was measured."""
-    k = None if node.speculator is None else node.speculator.k
-    if isinstance(profile, LinearCosts):
-        return k
-    measured = [length for length in profile.step_s if length > 0]
-    return k if k in measured else measured[0] if len(measured) == 1 else None
