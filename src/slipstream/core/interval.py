@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import sqrt
-from typing import TypeAlias
 
+from slipstream.core.acceptance.estimate import Interval
 from slipstream.core.acceptance.student import NORMAL_97_5, t_quantile_97_5
 
 __all__ = ["Interval", "interval_of", "interval_of_share", "mean_of"]
-
-Interval: TypeAlias = tuple[float, float]
-"""95 %, both ends."""
 
 
 def mean_of(values: Sequence[float]) -> float | None:

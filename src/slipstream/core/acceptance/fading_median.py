@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from math import exp, log, sqrt
-from typing import Final, TypeAlias
+from typing import Final
 
+from slipstream.core.acceptance.estimate import Interval
 from slipstream.core.acceptance.student import NORMAL_97_5
 
-__all__ = ["FadingMedian", "Interval", "bin_of"]
-
-Interval: TypeAlias = tuple[float, float]
-"""Lower and upper end of a 95 % interval."""
+__all__ = ["FadingMedian", "bin_of"]
 
 _BIN: Final = log(1.02)
 """Values are kept in bins of 2 %, so that a median can be told and one odd value can not move it."""

@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from slipstream.core.acceptance.by_occupancy import BUCKETS, bucket_of
-from slipstream.core.acceptance.fading_median import FadingMedian, Interval
+from slipstream.core.acceptance.estimate import Interval
+from slipstream.core.acceptance.fading_median import FadingMedian
 
 __all__ = ["LearnedTime", "LearnedTimes"]
 
