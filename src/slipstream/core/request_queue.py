@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Generic, Protocol, TypeVar
+from typing import Final, Generic, Protocol, TypeVar
 
 from slipstream.core.request import TrafficClass
 
-__all__ = ["RequestQueue", "Resumable", "Ticket", "go_first", "serve"]
+__all__ = ["BEAT_S", "RequestQueue", "Resumable", "Ticket", "go_first", "serve"]
+
+BEAT_S: Final = 0.05
+"""While anyone waits, so often is looked for room that came without a word (a report, a node that is back), and for
+those who have waited long enough.
+"""
 
 Owner = TypeVar("Owner")
 

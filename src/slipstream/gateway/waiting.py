@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Final, Protocol
+from typing import Protocol
 
 from slipstream.core.errors import NothingUsable, SlipstreamError
 from slipstream.core.request import RequestShape, TrafficClass
-from slipstream.core.request_queue import RequestQueue, Resumable, Ticket, go_first, serve
+from slipstream.core.request_queue import BEAT_S, RequestQueue, Resumable, Ticket, go_first, serve
 
 __all__ = ["Waiter", "Waiting"]
-
-_BEAT_S: Final = 0.05
-"""While anyone waits, so often is looked for room that came without a word (a report, a node that is back), and for
-those who have waited long enough."""
 
 
 class Waiter(Resumable, Protocol):
@@ -63,7 +59,7 @@ class Waiting:
         lane = shape.model if shape.previous_response is None else f"\0{shape.previous_response}"
         ticket = self._queue.join(waiter, lane, shape.traffic_class, now, since, again=again)
         if ticket is not None and self._beat is None:
-            self._beat = asyncio.get_running_loop().call_later(_BEAT_S, self._on_beat)
+            self._beat = asyncio.get_running_loop().call_later(BEAT_S, self._on_beat)
         return ticket
 
     def go_first(self, shape: RequestShape) -> None:
@@ -94,7 +90,7 @@ class Waiting:
             ticket.owner.give_up()
         self._serve()
         more = self._queue.count > 0
-        self._beat = asyncio.get_running_loop().call_later(_BEAT_S, self._on_beat) if more else None
+        self._beat = asyncio.get_running_loop().call_later(BEAT_S, self._on_beat) if more else None
 
     def _serve(self) -> None:
         self._serving = None

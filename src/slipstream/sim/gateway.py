@@ -17,7 +17,7 @@ from slipstream.core.latency import latency_of
 from slipstream.core.outcome import Ending, Outcome
 from slipstream.core.reason import Reason
 from slipstream.core.request import RequestShape
-from slipstream.core.request_queue import RequestQueue, Ticket, go_first, serve
+from slipstream.core.request_queue import BEAT_S, RequestQueue, Ticket, go_first, serve
 from slipstream.enginemodel.sequence import Sequence
 from slipstream.sim.columns import Columns
 from slipstream.sim.events import EventLog
@@ -25,9 +25,6 @@ from slipstream.sim.fate import REASONS, Fate
 from slipstream.sim.node import Node
 
 __all__ = ["ASK", "BEAT", "CAPACITY", "LOOK", "Due", "Exchange", "Gateway"]
-
-BEAT_S: Final = 0.05
-"""As gateway/waiting.py: while anyone waits, so often is looked for room and for those who have waited long enough."""
 
 # What is due at one moment happens in this order.
 CAPACITY: Final = 0

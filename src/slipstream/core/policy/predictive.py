@@ -29,6 +29,7 @@ from slipstream.core.policy.predictions import Kind, Predictions
 from slipstream.core.policy.threshold import Evidence, ThresholdPolicy, ThresholdSettings, is_held_back
 from slipstream.core.reason import Reason
 from slipstream.core.request import Pool, RequestShape, TrafficClass
+from slipstream.core.request_queue import BEAT_S
 
 __all__ = ["Forecasts", "PredictivePolicy"]
 
@@ -47,8 +48,6 @@ HOPEFUL: Final = 0.5
 """Share of its chance that a request must have left to wait on."""
 GIVEN_UP: Final = 0.1
 """Share of a node's requests that meet their targets below which those are given up for the others'."""
-BEAT_S: Final = 0.05
-"""By when a request that waits is tried again at the latest."""
 NOWHERE: Final = -1e300
 OUT_OF_REACH: Final = "no node can answer in time any more without making others late; try again shortly"
 
@@ -186,7 +185,7 @@ class PredictivePolicy(ThresholdPolicy):
         kind = self._predictions.reviewed(shape)
         if not places.whole:
             by_rule = super()._steer(speculative, standard, shape, now, draw, avoid)
-            if by_rule[0] is None or by_rule[1] is Reason.PROBE or not self._forecast(by_rule[0]):
+            if by_rule[0] is None or by_rule[1] is Reason.PROBE or not self._is_foretold(by_rule[0]):
                 return by_rule
         held_back, draw_left = False, draw
         if shape.pinned_pool is None:
@@ -387,7 +386,7 @@ class PredictivePolicy(ThresholdPolicy):
         equipment = place.equipment
         return self._valid(place.node) is (None if equipment is None else equipment.forecast)
 
-    def _forecast(self, node: NodeState) -> bool:
+    def _is_foretold(self, node: NodeState) -> bool:
         place = self._places.get(node.name)
         return place is not None and place.equipment is not None
 
