@@ -19,7 +19,7 @@ from slipstream.core.occupancy_group import OccupancyGroup, bucket_at, occupancy
 from slipstream.core.policy import PolicyKind, PredictivePolicy, Reason
 from slipstream.core.request import Pool
 
-__all__ = ["Advice", "AdviceCode", "advise", "is_outdated", "not_foretold", "stale_calibrations"]
+__all__ = ["Advice", "AdviceCode", "advise", "not_foretold", "stale_calibrations"]
 
 SATURATED_SHARE = 0.5
 MINIMUM_REQUESTS = 50

@@ -70,8 +70,7 @@ class Outlook:
 
     def worth_late(self, occupancy: int, queued_s: float) -> float:
         """``worth`` of one that has waited so many seconds before it joins."""
-        target = self._target
-        return self._probability(occupancy, occupancy, queued_s) - EFFORT * self._used(target, occupancy, queued_s)
+        return self._probability(occupancy, occupancy, queued_s) - EFFORT * self._used(occupancy, queued_s)
 
     def chance_left(self, occupancy: int, queued_s: float) -> float:
         """The share, 0..1, of its chance to meet its targets that is left after so many seconds of waiting."""
@@ -97,15 +96,14 @@ class Outlook:
 
     def fill(self) -> None:
         """Compute ``worth`` and ``loss`` from the latencies."""
-        target = self._target
         last = len(self.ttft_s) - 1
         for occupancy in range(1, last + 1):
             fuller = min(occupancy + 1, last)
-            used = self._used(target, occupancy, 0.0)
+            used = self._used(occupancy, 0.0)
             probability = self._probability(occupancy, occupancy, 0.0)
             self.worth.append(probability - EFFORT * used)
             harm = self._probability(occupancy, fuller, 0.0) - probability
-            self.loss.append(harm - EFFORT * (self._used(target, fuller, 0.0) - used))
+            self.loss.append(harm - EFFORT * (self._used(fuller, 0.0) - used))
 
     def _probability(self, occupancy: int, then: int, queued_s: float) -> float:
         """That it meets its targets where it joins ``occupancy`` sequences and stays with ``then``. What is a habit of
@@ -124,9 +122,9 @@ class Outlook:
             probability *= records.e2e.met(e2e_s / _rest(target.e2e_s, queued_s), self.stay_s[then] / e2e_s)
         return probability
 
-    def _used(self, target: Target, occupancy: int, queued_s: float) -> float:
+    def _used(self, occupancy: int, queued_s: float) -> float:
         """The share of its tightest target that it uses."""
-        used = 0.0
+        target, used = self._target, 0.0
         if target.ttft_s is not None:
             used = self.ttft_s[occupancy] / _rest(target.ttft_s, queued_s)
         if target.tpot_s is not None:

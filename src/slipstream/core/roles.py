@@ -43,7 +43,10 @@ class RoleSettings:
     node is to become standard; where load would stay below ``low_watermark`` with one more speculative node, for
     ``low_for_s``, a standard one is to speculate. A node keeps a role for ``minimum_dwell_s`` at least, and neither
     pool gets smaller than its minimum. ``expected_high_s`` and ``expected_low_s``: how long load stays so, until the
-    fleet has seen for itself. ``transition_s``: how long a change takes, until one was measured.
+    fleet has seen for itself. ``transition_s``: how long a change takes, until one was measured. Where no profile is
+    known, a full node makes a share of ``surge_gain`` more tokens without its speculator, and one in quiet
+    ``quiet_gain`` more with it. ``surge_ceiling``: of speculative nodes in a surge that does not pay for a change;
+    ``None`` = as ever.
     """
 
     high_watermark: float = 0.9
