@@ -20,7 +20,15 @@ from slipstream.agent import process
 from slipstream.agent.engine import EngineHook, OwnEngine, Variants
 from slipstream.agent.errors import EngineStartFailed
 from slipstream.agent.process import EngineProcess
-from slipstream.agent.run_file import Record, digest_of, held, left_running, life_of, run_file_of_port, write_record
+from slipstream.agent.run_file import (
+    Record,
+    command_digest,
+    held,
+    left_running,
+    life_of,
+    run_file_of_port,
+    write_record,
+)
 from slipstream.core.request import Pool
 
 TALKS = "i=0; while [ ! -e stop ]; do i=$((i+1)); echo $i; echo $i > said; sleep 0.01; done; echo no GPU; exit 3"
@@ -41,7 +49,7 @@ def engine(run_file: Path, command: tuple[str, ...] = COMMAND, told: list[bytes]
 @contextmanager
 def orphan(run_file: Path, command: tuple[str, ...] = COMMAND) -> Iterator[Record]:
     """An engine in the role standard, as an agent that was killed leaves it."""
-    words = ("10", str(run_file), "standard", digest_of(command, {}), *command)
+    words = ("10", str(run_file), "standard", command_digest(command, {}), *command)
     with subprocess.Popen(
         [sys.executable, "-P", "-m", "slipstream.agent.keeper", *words],
         stdout=subprocess.PIPE,

@@ -15,7 +15,7 @@ import aiohttp
 
 from slipstream.agent.errors import EngineStartFailed, HookFailed
 from slipstream.agent.process import EngineProcess, Lasting
-from slipstream.agent.run_file import digest_of, left_running
+from slipstream.agent.run_file import command_digest, left_running
 from slipstream.core.request import Pool
 
 __all__ = ["EngineHook", "EngineInHand", "OwnEngine", "Variants"]
@@ -173,7 +173,7 @@ class OwnEngine:
 
     def _digest(self, role: Pool) -> str | None:
         command = self._variants.command(role)
-        return None if command is None else digest_of(command, self._variants.environment)
+        return None if command is None else command_digest(command, self._variants.environment)
 
 
 class EngineHook:

@@ -66,7 +66,6 @@ class NodeAgent:
         *,
         clock: Callable[[], float],
         wall_clock: Callable[[], float],
-        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self._settings = settings
         self._engine = engine
@@ -74,7 +73,6 @@ class NodeAgent:
         self._warmer = warmer
         self._clock = clock
         self._wall_clock = wall_clock
-        self._sleep = sleep
         self._role = settings.role if engine.owned else None
         self._transition: Transition | None = None
         self._drained = False
@@ -248,7 +246,7 @@ class NodeAgent:
         if why is None and self._engine.owned:
             self._role = target
         ok = why is None
-        self._switches.append(AgentSwitch(was, target, began, ok, None if ok else (why or "")[:SENTENCE], phases))
+        self._switches.append(AgentSwitch(was, target, began, ok, None if why is None else why[:SENTENCE], phases))
         self._wanted, self._recalled = None, False
         self._enter(None)
         took = {f"{phase}_s": round(seconds, 3) for phase, seconds in phases.items()}

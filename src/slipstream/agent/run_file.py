@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from slipstream.agent.errors import EngineStartFailed
 
-__all__ = ["Record", "digest_of", "held", "left_running", "life_of", "run_file_of_port", "write_record"]
+__all__ = ["Record", "command_digest", "held", "left_running", "life_of", "run_file_of_port", "write_record"]
 
 
 class Record(NamedTuple):
@@ -36,7 +36,7 @@ def run_file_of_port(port: int) -> Path:
     return folder / f"slipstream-node-{os.geteuid()}-{port}.json"
 
 
-def digest_of(command: Sequence[str], environment: Mapping[str, str]) -> str:
+def command_digest(command: Sequence[str], environment: Mapping[str, str]) -> str:
     """What tells a command, and what it finds in its environment besides the agent's own, from others."""
     return sha256(json.dumps([list(command), sorted(environment.items())]).encode()).hexdigest()
 
