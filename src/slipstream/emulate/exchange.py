@@ -30,7 +30,6 @@ class Exchange:
         "_connection",
         "_dialect",
         "_die",
-        "_encode",
         "_ended",
         "_engine",
         "_frame",
@@ -67,7 +66,6 @@ class Exchange:
         self._replies = replies
         self._ended = ended
         self._keep_alive = keep_alive
-        self._encode = msgspec.json.encode
         self._frame = frame_of(dialect, generation) if generation.request.stream else None
         self._stall = stall
         self._die = die
@@ -85,7 +83,7 @@ class Exchange:
             return
         if not generation.request.stream:
             if finished:
-                body = self._encode(self._dialect.body(generation, self._engine.settings))
+                body = msgspec.json.encode(self._dialect.body(generation, self._engine.settings))
                 half = len(body) // 2
                 head = self._replies.body_head(len(body), keep_alive=self._keep_alive)
                 self._send([head + body[:half], body[half:]])
@@ -93,7 +91,7 @@ class Exchange:
                 self._fail([])
             return
         events = self._dialect.stream(generation, before, self._engine.settings)
-        pieces = [event_chunk(self._encode(event)) for event in events]
+        pieces = [event_chunk(msgspec.json.encode(event)) for event in events]
         if finished:
             pieces.append(DONE)
         if not self._started:
