@@ -72,7 +72,7 @@ class Opaque(msgspec.Struct, gc=False):
 class RequestFields(msgspec.Struct, gc=False):
     """The fields of OpenAI's completions, as the client sent them. `RequestView` says what they are.
 
-    They stand in the order of its parameters.
+    They stand in the order in which it takes them.
     """
 
     model: str = ""

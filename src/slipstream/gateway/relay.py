@@ -260,7 +260,8 @@ class Relay:
         dialect = self._dialect
         if dialect is None or dialect.identify is None or self._events is not None:
             return None
-        return dialect.identify(b"".join(self._pieces)) if 0 < self._body_bytes <= READ_BODY_BYTES else None
+        payloads = self._telling_payloads()
+        return dialect.identify(payloads[0]) if payloads else None
 
     def _write(self, data: bytes) -> None:
         """Write bytes of the answer, behind its head if that is not written."""
