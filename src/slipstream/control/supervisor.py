@@ -20,9 +20,8 @@ GOLDEN_RATIO = 0.6180339887498949
 class Supervisor:
     """Keeps one poller running for each node it was given, or one watch where the node has an agent.
 
-    ``source_of`` opens what gets a node's pages; it is closed with the poller. ``holder`` is by which agents know this
-    gateway. All methods belong to the thread of the
-    event loop.
+    ``source_of`` opens what gets a node's pages; it is closed with the poller. ``holder`` is the name by which agents
+    know this gateway. All methods belong to the thread of the event loop.
     """
 
     def __init__(
