@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path as FilePath
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from pydantic import AfterValidator, ConfigDict, Field
 
 from slipstream.config.document import Path, read_document
 from slipstream.config.files import readable_text
-from slipstream.config.section import Count, Listen, NodeName, PoolName, Seconds, Secret, Section
+from slipstream.config.section import Count, EngineName, Listen, NodeName, PoolName, Seconds, Secret, Section
 from slipstream.config.validation import validated
 from slipstream.config.values import Address, collector_url, is_loopback, node_url, parse_address
 from slipstream.core.errors import ConfigError, ConfigProblem
@@ -52,9 +52,7 @@ class NodeAgentConfig(Section):
     engine_url: Annotated[str, AfterValidator(node_url)] = Field(
         default="http://127.0.0.1:8000", description="Scheme, host and port where the engine serves."
     )
-    engine: Literal["vllm", "sglang", "llamacpp", "trtllm"] | None = Field(
-        default=None, description="The engine's kind; left out = found out by asking."
-    )
+    engine: EngineName | None = Field(default=None, description="The engine's kind; left out = found out by asking.")
     api_key: Secret | None = Field(
         default=None, description="The engine's own key, sent as a bearer token; by reference only."
     )

@@ -14,7 +14,7 @@ from slipstream.core.roles import RoleSettings
 
 __all__ = ["RolesSection", "check_watermarks"]
 
-Load = Annotated[float, Field(ge=0, le=100)]
+Ratio = Annotated[float, Field(ge=0, le=100)]
 Duration = Annotated[float, Field(ge=0, le=1e9)]
 Nodes = Annotated[int, Field(ge=0, le=1_000_000)]
 _USUAL = RoleSettings()
@@ -25,10 +25,10 @@ class RolesSection(Section):
     sequences on its nodes and in the queue, over the ceilings of speculative nodes and what standard ones run at once.
     """
 
-    high_watermark: Load = Field(
+    high_watermark: Ratio = Field(
         default=_USUAL.high_watermark, description="Load above which a speculative node is to become standard."
     )
-    low_watermark: Load = Field(
+    low_watermark: Ratio = Field(
         default=_USUAL.low_watermark,
         description="A standard node is to speculate where load would stay below that with it.",
     )
@@ -54,11 +54,11 @@ class RolesSection(Section):
         default=_USUAL.surge_ceiling,
         description="Ceiling of speculative nodes in a surge that does not pay for a change; left out = as ever.",
     )
-    surge_gain: Load = Field(
+    surge_gain: Ratio = Field(
         default=_USUAL.surge_gain,
         description="Share by which a full node without speculator makes more tokens, where no profile is known.",
     )
-    quiet_gain: Load = Field(
+    quiet_gain: Ratio = Field(
         default=_USUAL.quiet_gain,
         description="Share by which a node with speculator makes more in quiet, where no profile is known.",
     )

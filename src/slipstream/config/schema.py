@@ -8,7 +8,7 @@ from pydantic import AfterValidator, ConfigDict, Field, StringConstraints, model
 
 from slipstream.config.endpoints import Admin, Gateway
 from slipstream.config.roles import RolesSection
-from slipstream.config.section import Count, NodeName, OutputFile, PoolName, Seconds, Secret, Section, Share
+from slipstream.config.section import Count, EngineName, NodeName, OutputFile, PoolName, Seconds, Secret, Section, Share
 from slipstream.config.targets import FleetTargets
 from slipstream.config.values import collector_url, node_url
 from slipstream.core.acceptance.prior import DEFAULT_ALPHAS
@@ -216,9 +216,7 @@ class Node(Section):
     name: NodeName = Field(description="Unique name: letters, digits, dot, dash and underscore.")
     url: Annotated[str, AfterValidator(node_url)] = Field(description="Scheme, host and port of the engine.")
     pool: PoolName = Field(description="The pool it belongs to.")
-    engine: Literal["vllm", "sglang", "llamacpp", "trtllm"] | None = Field(
-        default=None, description="The engine's kind; left out = found out by asking."
-    )
+    engine: EngineName | None = Field(default=None, description="The engine's kind; left out = found out by asking.")
     resolve: Literal["all"] | None = Field(
         default=None,
         description="`all`: as many nodes as the url's host name has addresses, each called by this name, a dash and "

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, model_validator
 
@@ -12,6 +12,7 @@ from slipstream.core.request import Pool, TrafficClass
 __all__ = [
     "ClassName",
     "Count",
+    "EngineName",
     "Listen",
     "NodeName",
     "OutputFile",
@@ -37,6 +38,7 @@ def _output_file(text: str) -> str:
 Share = Annotated[float, Field(ge=0, le=1)]
 Seconds = Annotated[float, Field(gt=0, le=1e9)]
 Count = Annotated[int, Field(ge=1, le=1_000_000)]
+EngineName = Literal["vllm", "sglang", "llamacpp", "trtllm"]
 PoolName = Annotated[Pool, Field(strict=False)]
 ClassName = Annotated[TrafficClass, Field(strict=False)]
 Listen = Annotated[str, AfterValidator(_listen)]
