@@ -178,7 +178,7 @@ def traffic_class_of(view: RequestView) -> TrafficClass:
     return TrafficClass.BULK if view.service_tier == "flex" else TrafficClass.INTERACTIVE
 
 
-_ABSENT: Final = ABSENT
+_ABSENT: Final = ABSENT  # found without a look-up where this is compiled
 _NO_FEATURES: Final[frozenset[str]] = frozenset()
 
 

@@ -11,7 +11,7 @@ from slipstream.gateway.fields import Message, Opaque, RequestFields, ResponseFo
 
 __all__ = ["RequestView"]
 
-_astuple: Final = astuple
+_astuple: Final = astuple  # found without a look-up where this is compiled
 
 
 class RequestView:
