@@ -39,7 +39,6 @@ from slipstream.core.node_state import NodeState
 from slipstream.core.overrides import Override, OverrideKind, Overrides
 from slipstream.core.policy import policy_of
 from slipstream.core.request import Pool
-from slipstream.core.roles import fleet_tau
 from slipstream.embedded import EmbeddedNode
 from slipstream.embedded.speculator import SpeculatorChoice
 from slipstream.engines.catalogue import abort_lag_s, added_fields, gauge_lag_s, read_statistics
@@ -264,18 +263,20 @@ class Service:
             clock=monotonic,
         )
 
-    def _pace(self, node: NodeState, pool: Pool, sequences: int) -> float | None:
+    def _pace(self, node: NodeState, pool: Pool, sequences: int, tau: float | None) -> float | None:
         paces = self.settings.paces
-        return None if paces is None else paces(node, pool, sequences, fleet_tau(self.dispatcher.fleet.nodes()))
+        return None if paces is None else paces(node, pool, sequences, tau)
 
     def _surge_ceiling(self, ceiling: int | None) -> None:
         """An override, so that operators see it and can end it; what they have set themselves stays."""
         kind, pool = OverrideKind.POOL_CEILING, Pool.SPECULATIVE
         in_force = [one for one in self.dispatcher.overrides if (one.kind, one.subject) == (kind, pool)]
+        if any(one.note != SURGE_NOTE for one in in_force):
+            return
         now = monotonic()
-        if ceiling is not None and not in_force:
+        if ceiling is not None:
             self.dispatcher.override(Override(kind, pool, ceiling, SURGE_NOTE, now), now)
-        elif ceiling is None and any(one.note == SURGE_NOTE for one in in_force):
+        elif in_force:
             self.dispatcher.clear_override(kind, pool, now)
 
     def _worst_lag_s(self) -> float | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import msgspec
 import pytest
@@ -109,7 +109,7 @@ class Rig:
             clock=lambda: self.now,
         )
 
-    def pace(self, _node: NodeState, pool: Pool, _sequences: int) -> float | None:
+    def pace(self, _node: NodeState, pool: Pool, _sequences: int, _tau: float | None) -> float | None:
         return self.paces[pool]
 
     def report(self, name: str, role: Pool, counters: SpeculativeCounters | None = None) -> None:
@@ -280,8 +280,11 @@ async def test_where_a_change_does_not_pay_ceilings_are_raised_until_it_is_quiet
     await rig.look(0.0)
     assert await rig.look(6.0) is RoleReason.DOES_NOT_PAY
     assert rig.ceilings == [6]
+    rig.keeper.configure(replace(SETTINGS, surge_ceiling=12))
+    await rig.look(7.0)
+    assert rig.ceilings == [6, 12]  # as a reload wants it
     rig.keeper.configure(None)
-    assert rig.ceilings == [6, None]
+    assert rig.ceilings == [6, 12, None]
     assert rig.keeper.verdict is None
     assert rig.keeper.wanted() == {}
 

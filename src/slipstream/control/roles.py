@@ -15,6 +15,7 @@ from slipstream.core.fleet import Fleet
 from slipstream.core.node_state import NodeState
 from slipstream.core.request import Pool
 from slipstream.core.roles import (
+    LOOK_S,
     By,
     NotChangeable,
     RoleChange,
@@ -22,12 +23,12 @@ from slipstream.core.roles import (
     RoleNode,
     RoleSettings,
     RoleVerdict,
+    fleet_tau,
 )
 from slipstream.engines.agent import AgentRefused, AgentState, AgentSwitch
 
-__all__ = ["LOOK_S", "Agent", "Commands", "RoleKeeper"]
+__all__ = ["Agent", "Commands", "RoleKeeper"]
 
-LOOK_S = 1.0
 CHANGES_REMEMBERED = 1_000
 FORGOTTEN_S = 10.0
 """A change that its agent says nothing of for so long ended without a word, as where the agent was started anew."""
@@ -57,7 +58,8 @@ class RoleKeeper:
     """Looks at the fleet every second, and has one node at a time change its role.
 
     ``agents`` gives those that there are, by node; ``waiting`` how many sequences no node has yet. ``pace(node, pool,
-    n)`` is how many tokens a second a node makes in a role with ``n`` sequences, ``None`` = not known. ``override`` is
+    n, tau)`` is how many tokens a second a node makes in a role with ``n`` sequences and that mean acceptance length
+    (``None`` = not known yet), ``None`` = not known. ``override`` is
     told of the ceiling that speculative nodes are to have, ``None`` = their own again. ``settings`` ``None`` = nothing
     is decided here, and operators alone change roles. All methods belong to the loop's thread.
     """
@@ -69,7 +71,7 @@ class RoleKeeper:
         settings: RoleSettings | None,
         *,
         waiting: Callable[[], int],
-        pace: Callable[[NodeState, Pool, int], float | None],
+        pace: Callable[[NodeState, Pool, int, float | None], float | None],
         override: Callable[[int | None], None],
         clock: Callable[[], float],
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
@@ -85,7 +87,7 @@ class RoleKeeper:
         self._sleep = sleep
         self._since: dict[str, tuple[Pool, float]] = {}
         self._before: AgentSwitch | None = None
-        self._raised = False
+        self._ceiling: int | None = None
         self.running: RoleChange | None = None
         """The change that has begun and not ended."""
         self.verdict: RoleVerdict | None = None
@@ -99,7 +101,7 @@ class RoleKeeper:
         """Decide by these from now on."""
         if settings is None:
             self.verdict = None
-            self._move_ceilings(raised=False)
+            self._move_ceilings(None)
         else:
             self._controller.configure(settings)
         self._settings = settings
@@ -123,12 +125,13 @@ class RoleKeeper:
         self._follow()
         if self.running is None:
             self._notice()
-        if self._settings is None:
+        settings = self._settings
+        if settings is None:
             return
-        now = self._clock()
-        verdict = self._controller.look(self._nodes(now), self._waiting(), now)
+        now, waiting = self._clock(), self._waiting()
+        verdict = self._controller.look(self._nodes(settings, waiting, now), waiting, now)
         self._tell(verdict)
-        self._move_ceilings(raised=verdict.raised)
+        self._move_ceilings(settings.surge_ceiling if verdict.raised else None)
         if verdict.node is not None and verdict.pool is not None and not self._some_engine_starts():
             await self._begin(verdict.node, verdict.pool, "controller", verdict)
 
@@ -218,39 +221,37 @@ class RoleKeeper:
                 self._start(RoleChange(name, to, "agent", self._clock()), state)
                 return
 
-    def _nodes(self, now: float) -> list[RoleNode]:
+    def _nodes(self, settings: RoleSettings, waiting: int, now: float) -> list[RoleNode]:
         """Those that count: usable ones, but for the one whose role changes."""
         changing = None if self.running is None else self.running.node
+        before, self._since = self._since, {}
+        for node in self._fleet.nodes():
+            pool, since = before.get(node.name, (node.pool, -inf))
+            self._since[node.name] = node.pool, since if pool is node.pool else now
         nodes = [node for node in self._fleet.nodes() if node.usable and node.name != changing]
-        agents = self._agents()
-        demand = self._waiting() + sum(node.occupancy for node in nodes)
+        agents, tau = self._agents(), fleet_tau(self._fleet.nodes())
+        demand = waiting + sum(node.occupancy for node in nodes)
         each = max(1, round(demand / max(1, len(nodes))))
-        return [self._seen(node, agents.get(node.name), each, now) for node in nodes]
+        return [self._seen(node, agents.get(node.name), each, tau, settings) for node in nodes]
 
-    def _seen(self, node: NodeState, agent: Agent | None, each: int, now: float) -> RoleNode:
-        pool, since = self._since.get(node.name, (node.pool, -inf))
-        if pool is not node.pool:
-            since = now
-        self._since[node.name] = node.pool, since
-        settings = self._settings or RoleSettings()
+    def _seen(
+        self, node: NodeState, agent: Agent | None, each: int, tau: float | None, settings: RoleSettings
+    ) -> RoleNode:
         quiet = min(each, node.ceiling)
-        full = {pool: self._pace(node, pool, node.limit) for pool in Pool}
-        calm = {pool: self._pace(node, pool, quiet) for pool in Pool}
-        speculative, standard = full[Pool.SPECULATIVE], full[Pool.STANDARD]
+        speculative, standard = (self._pace(node, pool, node.limit, tau) for pool in (Pool.SPECULATIVE, Pool.STANDARD))
         if speculative is None or standard is None:  # in sequences' worth of tokens, which is all that is compared
             speculative, standard = float(node.limit), node.limit * (1.0 + settings.surge_gain)
-        with_drafts, without = calm[Pool.SPECULATIVE], calm[Pool.STANDARD]
-        gain = settings.quiet_gain * quiet if with_drafts is None or without is None else with_drafts - without
+        drafting, plain = (self._pace(node, pool, quiet, tau) for pool in (Pool.SPECULATIVE, Pool.STANDARD))
         return RoleNode(
             node.name,
             node.pool,
-            since,
+            self._since[node.name][1],
             node.occupancy,
             node.ceiling,
             node.limit,
             speculative,
             standard,
-            gain,
+            settings.quiet_gain * quiet if drafting is None or plain is None else drafting - plain,
             agent is not None and agent.state is not None and agent.state.switchable,
         )
 
@@ -260,12 +261,10 @@ class RoleKeeper:
         if before is None or before.reason is not verdict.reason:
             log.info("roles.verdict", **_numbers(verdict))
 
-    def _move_ceilings(self, *, raised: bool) -> None:
-        ceiling = None if self._settings is None or not raised else self._settings.surge_ceiling
-        if (ceiling is not None) == self._raised:
-            return
-        self._raised = ceiling is not None
-        self._override(ceiling)
+    def _move_ceilings(self, ceiling: int | None) -> None:
+        if ceiling != self._ceiling:
+            self._ceiling = ceiling
+            self._override(ceiling)
 
 
 def _numbers(verdict: RoleVerdict) -> dict[str, object]:

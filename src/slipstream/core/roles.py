@@ -18,6 +18,7 @@ from slipstream.core.node_state import NodeState
 from slipstream.core.request import Pool
 
 __all__ = [
+    "LOOK_S",
     "By",
     "NotChangeable",
     "Payoff",
@@ -31,6 +32,8 @@ __all__ = [
     "remaining_s",
 ]
 
+LOOK_S = 1.0
+"""How often roles are looked at, in seconds."""
 PERIODS_REMEMBERED = 32
 
 

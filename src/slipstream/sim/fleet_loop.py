@@ -16,9 +16,10 @@ from typing import Final
 
 from slipstream.core.node import NodeReport
 from slipstream.core.request import Pool, RequestShape, TrafficClass
+from slipstream.core.roles import LOOK_S
 from slipstream.sim.gateway import ASK, CAPACITY, LOOK, Due, Exchange, Gateway
 from slipstream.sim.node import FINISHED, FIRST_TOKEN, Node, Note
-from slipstream.sim.roles import LOOK_S, Roles
+from slipstream.sim.roles import Roles
 
 __all__ = ["FleetLoop", "Group", "Resize", "Rows"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import inf
-from typing import Final, Protocol
+from typing import Protocol
 
 from slipstream.core.fleet import Fleet
 from slipstream.core.forecast import Forecast
@@ -13,10 +13,7 @@ from slipstream.core.roles import RoleController, RoleNode
 from slipstream.sim.node import Node
 from slipstream.sim.scenario import RoleChanges
 
-__all__ = ["LOOK_S", "Pace", "Roles", "Twins", "pace_of"]
-
-LOOK_S: Final = 1.0
-"""How often roles are looked at."""
+__all__ = ["Pace", "Roles", "Twins", "pace_of"]
 
 
 class Pace:
