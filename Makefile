@@ -71,7 +71,7 @@ pure: $(STAMP)
 
 compiled: $(COMPILED)/.built
 	PYTHONPATH=$(COMPILED) SLIPSTREAM_EXPECT_COMPILED=1 $(BIN)/pytest $(SPREAD) -m "not quiet" \
-		tests/test_build.py tests/core tests/gateway tests/enginemodel tests/sim $(AS_INSTALLED)
+		$(AS_INSTALLED) tests/test_build.py tests/core tests/gateway tests/enginemodel tests/sim
 
 format: $(STAMP)
 	$(BIN)/ruff format .
