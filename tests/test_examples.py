@@ -20,7 +20,7 @@ from slipstream.core.policy import Reason
 from slipstream.core.request import Pool, RequestShape
 from slipstream.gateway.headers import RequestHead
 from slipstream.service import build_dispatcher
-from slipstream.settings import reader_of
+from slipstream.settings import reader_of, settings_of
 from vllm_like_node import MODEL, Drafts, vllm_like
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
@@ -92,7 +92,7 @@ async def _asked(client: Any, prompt: str) -> tuple[str, str]:
 def test_the_vllm_fleet_has_two_pools_their_ceilings_and_the_nodes_key() -> None:
     config = load(EXAMPLES / "two-pools-vllm.yaml")
     specs = node_specs(config)
-    dispatcher = build_dispatcher(config, specs, lambda: 0.5)
+    dispatcher = build_dispatcher(settings_of(config), specs, lambda: 0.5)
     nodes = [*dispatcher.fleet.nodes()]
     assert [(node.name, node.pool, node.ceiling) for node in nodes if node.pool is Pool.SPECULATIVE] == [
         ("spec-0", "speculative", 8),
@@ -112,7 +112,7 @@ def test_the_vllm_fleet_has_two_pools_their_ceilings_and_the_nodes_key() -> None
 )
 def test_the_vllm_fleet_holds_back_some_and_pins_chat(category: str, draw: float, reason: Reason) -> None:
     config = load(EXAMPLES / "two-pools-vllm.yaml")
-    dispatcher = build_dispatcher(config, node_specs(config), lambda: draw)
+    dispatcher = build_dispatcher(settings_of(config), node_specs(config), lambda: draw)
     now = monotonic()
     for node in dispatcher.fleet.nodes():
         dispatcher.report(node.name, now, now, report(speculating=node.pool is Pool.SPECULATIVE))

@@ -49,12 +49,9 @@ from slipstream.gateway.server import Gateway
 from slipstream.gateway.tls import Authorities, Certificate
 from slipstream.settings import (
     Settings,
-    acceptance_prior_of,
     read_settings,
     role_settings_of,
     settings_of,
-    steering_of,
-    threshold_settings_of,
 )
 from slipstream.telemetry.collector import FleetCollector
 from slipstream.telemetry.events import log_calibration, log_circuit, log_override
@@ -294,8 +291,9 @@ class Service:
             await asyncio.sleep(0.02)
 
 
-def build_dispatcher(config: FleetConfig, specs: Sequence[NodeSpec], draw: Callable[[], float]) -> Dispatcher:
+def build_dispatcher(settings: Settings, specs: Sequence[NodeSpec], draw: Callable[[], float]) -> Dispatcher:
     """Fleet, evidence and policy of a configuration. ``draw`` returns uniform numbers in [0, 1)."""
+    config = settings.config
     fleet = Fleet(
         specs,
         monotonic(),
@@ -305,9 +303,8 @@ def build_dispatcher(config: FleetConfig, specs: Sequence[NodeSpec], draw: Calla
         abort_lag_s=abort_lag_s,
         circuit_changed=log_circuit,
     )
-    book = AcceptanceBook(acceptance_prior_of(config), half_life=config.routing.evidence_half_life_s)
-    evidence = CategoryEvidence(book)
-    policy = policy_of(steering_of(config), threshold_settings_of(config), evidence, fleet)
+    evidence = CategoryEvidence(AcceptanceBook(settings.prior, half_life=config.routing.evidence_half_life_s))
+    policy = policy_of(settings.steering, settings.policy, evidence, fleet)
     return Dispatcher(fleet, evidence, policy, draw, Overrides(log_override))
 
 
@@ -352,7 +349,7 @@ async def running(
     can look.
     """
     settings = settings_of(config, () if path is None else files_of(path, config))
-    service = Service(settings, build_dispatcher(config, (), random.Random().random))
+    service = Service(settings, build_dispatcher(settings, (), random.Random().random))
     async with AsyncExitStack() as stack:
         stack.push_async_callback(asyncio.to_thread, service.sinks.close)
         with _binding("gateway", config.gateway.listen):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ssl
-from collections.abc import Iterable
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -46,13 +46,11 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Settings",
-    "acceptance_prior_of",
+    "profiles_of",
     "read_settings",
     "reader_of",
     "role_settings_of",
     "settings_of",
-    "steering_of",
-    "threshold_settings_of",
 ]
 
 
@@ -85,17 +83,18 @@ class Settings:
 
 def settings_of(config: FleetConfig, files: tuple[Path, ...] = ()) -> Settings:
     """A configuration made ready. Raises ``ValueError`` when a key or certificate that was there at its check is there
-    no longer, and as ``steering_of``.
+    no longer, and as ``profiles_of``.
     """
+    profiles = profiles_of(config)
     return Settings(
         config=config,
         nodes=node_specs(config),
         templates=node_templates(config),
         reader=reader_of(config),
         limits=_limits(config),
-        policy=threshold_settings_of(config),
-        steering=steering_of(config),
-        prior=acceptance_prior_of(config),
+        policy=_threshold_settings(config),
+        steering=_steering(config, profiles),
+        prior=acceptance_prior(config.pools.speculative, prior_alphas(config)),
         timing=Timing(interval_s=config.control.poll_interval_s, timeout_s=config.control.poll_timeout_s),
         keys=api_keys(config),
         admin_token=admin_token(config),
@@ -103,7 +102,7 @@ def settings_of(config: FleetConfig, files: tuple[Path, ...] = ()) -> Settings:
         gateway_tls=_tls(config.gateway.tls),
         admin_tls=_tls(config.admin.tls),
         files=files,
-        paces=_paces_of(config),
+        paces=_paces(config, profiles),
     )
 
 
@@ -162,12 +161,7 @@ def reader_of(config: FleetConfig) -> Reader:
     ).read
 
 
-def acceptance_prior_of(config: FleetConfig) -> AcceptancePrior:
-    """What is believed of the configured categories before they have been measured."""
-    return acceptance_prior(config.pools.speculative, prior_alphas(config))
-
-
-def threshold_settings_of(config: FleetConfig) -> ThresholdSettings:
+def _threshold_settings(config: FleetConfig) -> ThresholdSettings:
     """The conditions under which a request may speculate."""
     routing = config.routing
     return threshold_settings(
@@ -178,15 +172,15 @@ def threshold_settings_of(config: FleetConfig) -> ThresholdSettings:
     )
 
 
-def steering_of(config: FleetConfig) -> Steering:
-    """Who decides. Raises ``ConfigError`` for profiles that policy ``predictive`` can foretell nothing from."""
+def _steering(config: FleetConfig, profiles: Mapping[str, Profile]) -> Steering:
+    """Who decides."""
     routing = config.routing
     if routing.policy != "predictive":
         return Steering(PolicyKind(routing.policy))
     # What a fleet without forecasts does without takes as long to load as all the rest.
     from slipstream.costmodel.forecasts import ProfileForecasts
 
-    forecasts = ProfileForecasts(_profiles_of(config, "routing.policy is predictive"), is_outdated)
+    forecasts = ProfileForecasts(profiles, is_outdated)
     return Steering(PolicyKind.PREDICTIVE, targets_by_class(routing.targets), forecasts)
 
 
@@ -195,33 +189,39 @@ def role_settings_of(config: FleetConfig) -> RoleSettings | None:
     return None if config.roles is None else config.roles.settings()
 
 
-def _paces_of(config: FleetConfig) -> ProfilePaces | None:
-    """Raises ``ConfigError`` for profiles that say nothing of it."""
-    if config.roles is None or all(profile is None for profile in _profile_files(config)):
+def _paces(config: FleetConfig, profiles: Mapping[str, Profile]) -> ProfilePaces | None:
+    if config.roles is None or not profiles:
         return None
     from slipstream.costmodel.paces import ProfilePaces
 
-    return ProfilePaces(_profiles_of(config, "nodes change their roles by it"), is_outdated)
+    return ProfilePaces(profiles, is_outdated)
 
 
-def _profile_files(config: FleetConfig) -> Iterable[str | None]:
-    return dict.fromkeys([config.profile, *(node.profile for node in config.nodes)])
-
-
-def _profiles_of(config: FleetConfig, because: str) -> dict[str, Profile]:
-    """The profiles of a configuration, by their files. Raises ``ConfigError`` for those that foretell nothing."""
+def profiles_of(config: FleetConfig) -> dict[str, Profile]:
+    """The profiles that a configuration decides by, by their files; none where it decides by none. Raises
+    ``ConfigError`` for those that foretell nothing.
+    """
+    deciding = [
+        what
+        for what, decides in (
+            ("routing.policy is predictive", config.routing.policy == "predictive"),
+            ("nodes change their roles by it", config.roles is not None),
+        )
+        if decides
+    ]
+    files = [file for file in dict.fromkeys((config.profile, *(node.profile for node in config.nodes))) if file]
+    if not deciding or not files:
+        return {}
     from slipstream.costmodel.errors import ImpossibleInput
     from slipstream.costmodel.forecasts import foretelling_profile
 
     profiles: dict[str, Profile] = {}
     problems = []
-    for file in _profile_files(config):
-        if file is None:
-            continue
+    for file in files:
         try:
             profiles[file] = foretelling_profile(Path(file))
         except ImpossibleInput as error:
-            allowed = f"step times from a batch size of 1 on, since {because}"
+            allowed = f"step times from a batch size of 1 on, since {' and '.join(deciding)}"
             problems.append(ConfigProblem(file, None, "", str(error), allowed))
     if problems:
         raise ConfigError(tuple(problems))

@@ -86,3 +86,28 @@ def test_the_schema_is_a_json_schema(option: tuple[str, ...], title: str) -> Non
     schema = json.loads(output)
     jsonschema.Draft202012Validator.check_schema(schema)
     assert schema["title"] == title
+
+
+@pytest.mark.parametrize(
+    ("deciding", "because"),
+    [
+        ("routing: {policy: predictive}\n", "routing.policy is predictive"),
+        ("roles: {}\n", "nodes change their roles by it"),
+        (
+            "routing: {policy: predictive}\nroles: {}\n",
+            "routing.policy is predictive and nodes change their roles by it",
+        ),
+    ],
+)
+def test_a_profile_that_something_is_decided_by_has_to_foretell(file: Path, deciding: str, because: str) -> None:
+    told = {"engine": "vllm", "version": "1", "hardware": "none", "model": "m", "date": "2026-11-30"}
+    points = [{"batch_size": 2, "k": k, "step_ms": 9} for k in (0, 4)]
+    profile = file.with_name("profile.json")
+    profile.write_text(json.dumps(told | {"form": "table", "points": points}))
+    nodes = GOOD.replace("pool: standard", 'pool: standard, agent: "http://h:3"')
+    file.write_text(f"{nodes}profile: {profile.name}\n")
+    assert run("check", str(file))[0] == 0
+    file.write_text(f"{nodes}profile: {profile.name}\n{deciding}")
+    status, output = run("check", str(file))
+    assert status == 1
+    assert f"; allowed: step times from a batch size of 1 on, since {because}\n" in output

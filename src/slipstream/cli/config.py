@@ -35,10 +35,10 @@ def check(
     path = option or file or DEFAULT_FILE
     try:
         checked = config.load(path)
-        if checked.routing.policy == "predictive":
-            from slipstream.settings import steering_of  # the parts that foretell take long to load
+        if checked.routing.policy == "predictive" or checked.roles is not None:
+            from slipstream.settings import profiles_of  # the parts that foretell take long to load
 
-            steering_of(checked)
+            profiles_of(checked)
     except ConfigError as error:
         if as_json:
             problems = [asdict(problem) for problem in error.problems]
