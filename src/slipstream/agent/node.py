@@ -112,6 +112,13 @@ class NodeAgent:
             return Pool.SPECULATIVE if self._view.report.speculating else Pool.STANDARD
         return self._role
 
+    @property
+    def lost(self) -> str | None:
+        """Why its own engine, which should run, does not; it is started again after a pause. ``None`` = it does run, is
+        being started or stopped, or is not the agent's.
+        """
+        return self._lost
+
     # What it is told
 
     def drain(self, by: str | None = None) -> None:

@@ -77,8 +77,7 @@ def _speculator(view: EngineView, role: Pool | None) -> AgentSpeculator | None:
         speculating = view.answers and role is Pool.SPECULATIVE
     if not speculating:
         return None
-    kind = report.speculator_kind
-    return AgentSpeculator(report.drafter or (None if kind is None else kind.value), kind, report.k)
+    return AgentSpeculator(report.drafter, report.speculator_kind, report.k)
 
 
 def _fingerprint(view: EngineView, words: tuple[str, ...]) -> str | None:
