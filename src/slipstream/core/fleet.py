@@ -1,4 +1,4 @@
-"""The fleet as routing sees it: nodes, what is known of them, and indexes kept up to date change by change.
+"""The fleet as routing sees it: nodes, and what is known of them, change by change.
 
 Nothing here is rebuilt per request: admitting, releasing and reporting move one node in one index. Every change that a
 decision could depend on gets a version number and leaves its undo in a journal, so that a past decision can be
@@ -7,7 +7,6 @@ explained.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from types import EllipsisType
 
@@ -15,7 +14,6 @@ from slipstream.core.circuit import CircuitState, verdict
 from slipstream.core.departures import Departure
 from slipstream.core.errors import EngineDown, EngineError, EngineGarbage
 from slipstream.core.journal import Journal
-from slipstream.core.load_index import LoadIndex
 from slipstream.core.node import (
     DEFAULT_CEILING,
     DEFAULT_MAX_IN_FLIGHT,
@@ -24,19 +22,15 @@ from slipstream.core.node import (
     Speculator,
     SpeculatorKind,
 )
-from slipstream.core.node_state import NodeFacts, NodeState, ReplicaGroup, reason_closed
+from slipstream.core.node_state import NodeFacts, NodeState, ReplicaGroup
 from slipstream.core.outcome import Outcome
-from slipstream.core.reason import Reason
 from slipstream.core.request import Pool
+from slipstream.core.routing_index import RoutingIndex
 from slipstream.core.saturation import is_saturated
 
 __all__ = ["Fleet"]
 
 JOURNAL_ENTRIES = 40_000
-STALE_PENALTY = 1_000.0
-"""Added to the load of a standard node whose telemetry is stale: it is used after every fresh one, by our ledger
-alone.
-"""
 
 
 def _unheard(_node: NodeState) -> None:
@@ -75,8 +69,7 @@ class Fleet:
         """Nodes that may still work for clients that left, those that have left the fleet included."""
         self._circuit_changed = circuit_changed
         self._nodes: dict[str, NodeState] = {}
-        self._groups: dict[tuple[Pool, tuple[str, ...], Speculator | None, str | None], ReplicaGroup] = {}
-        self._serving: dict[str, tuple[tuple[ReplicaGroup, ...], tuple[ReplicaGroup, ...]]] = {}
+        self._index = RoutingIndex()
         # A node's state before a change: all its facts; or, where a request moved no more, twice its own sequences and
         # one more if it was saturated; ``None``, it was not there.
         self._journal: Journal[NodeFacts | int] = Journal(JOURNAL_ENTRIES)
@@ -106,19 +99,7 @@ class Fleet:
         """The speculative and the standard groups whose nodes serve ``model`` (empty: any); ``None`` when no node
         does.
         """
-        found = self._serving.get(model)
-        if found is None:
-            groups = [
-                group for group in self._groups.values() if (not model or model in group.models) and group.members
-            ]
-            if not groups:
-                return None
-            found = (
-                tuple(group for group in groups if group.pool is Pool.SPECULATIVE),
-                tuple(group for group in groups if group.pool is Pool.STANDARD),
-            )
-            self._serving[model] = found
-        return found
+        return self._index.serving(model)
 
     def models(self) -> tuple[str, ...]:
         """Every model some node serves, in alphabetical order."""
@@ -250,7 +231,7 @@ class Fleet:
             raise ValueError(f"a node named {spec.name!r} is already in the fleet")
         node = NodeState(spec, now)
         self._nodes[spec.name] = node
-        self._join(node)
+        self._index.join(node)
         self._journal.record(node.name, None)
 
     def reconfigure(self, spec: NodeSpec, now: float) -> None:
@@ -272,7 +253,7 @@ class Fleet:
     def remove(self, name: str) -> None:
         """Forget a node. Requests it still has are released against the state object their placement holds."""
         node = self._nodes.pop(name)
-        self._leave(node)
+        self._index.leave(node)
         self._journal.record(name, node.facts())
 
     def drain(self, name: str, now: float, *, draining: bool = True) -> None:
@@ -484,7 +465,7 @@ class Fleet:
             node.full_at = limit if queues_from is None else min(limit, queues_from)
             node.ceiling = min(node.fixed_ceiling or _ceiling(node), limit)
         if regroup:
-            self._leave(node)
+            self._index.leave(node)
             if speculator is not ...:
                 node.speculator = speculator
             if models is not None:
@@ -496,7 +477,7 @@ class Fleet:
                 if pool is Pool.STANDARD and node.saturated:
                     node.saturated = False
                     node.saturated_time.set(False, now)  # noqa: FBT003 - a value
-            self._join(node)
+            self._index.join(node)
         self._settle(node, now)
         if node.facts() != before:
             self._journal.record(node.name, before)
@@ -512,40 +493,7 @@ class Fleet:
                 node.saturated = saturated
                 node.saturation_events += saturated
                 node.saturated_time.set(saturated, now)
-        group = node.group
-        if group is None:
-            return
-        full = node.refusing or occupancy >= node.limit
-        closed = reason_closed(
-            node.pool,
-            healthy=node.healthy and not node.ejected,
-            draining=node.draining,
-            full=full,
-            speculating=node.speculator is not None,
-            fresh=node.fresh,
-            saturated=node.saturated,
-        )
-        if closed is not node.closed:
-            _count(group.closed, node.closed, -1)
-            _count(group.closed, closed, 1)
-            node.closed = closed
-        index: LoadIndex[NodeState] | None = None
-        load = node.load
-        if full or not node.healthy or node.ejected or node.draining:
-            pass
-        elif node.pool is Pool.STANDARD:
-            index, load = group.open, occupancy / node.full_at + (0.0 if node.fresh else STALE_PENALTY)
-        elif closed is None:
-            index, load = group.open, occupancy / node.ceiling
-        else:
-            index, load = group.spare, occupancy / node.full_at
-        if index is node.index and load == node.load:
-            return  # a report that changes nothing leaves it where it is among its equals
-        if node.index is not None:
-            node.index.remove(node)
-        node.index, node.load = index, load
-        if index is not None:
-            index.add(node, load)
+        self._index.update(node, occupancy)
 
     def _may_eject(self, node: NodeState) -> bool:
         """Whether half or more of the nodes that could do its work would be left. Of one node, none is ejected."""
@@ -566,30 +514,6 @@ class Fleet:
         self._change(node, now, ejected=circuit.state is CircuitState.OPEN)
         self._circuit_changed(node)
 
-    def _join(self, node: NodeState) -> None:
-        key = (node.pool, node.models, node.speculator, node.engine)
-        group = self._groups.get(key)
-        if group is None:
-            group = self._groups[key] = ReplicaGroup(*key)
-        group.members.add(node)
-        _count(group.closed, node.closed, 1)
-        node.group = group
-        self._serving.clear()
-
-    def _leave(self, node: NodeState) -> None:
-        group = node.group
-        if group is None:
-            return
-        if node.index is not None:
-            node.index.remove(node)
-            node.index = None
-        group.members.discard(node)
-        _count(group.closed, node.closed, -1)
-        node.group = None
-        if not group.members:
-            del self._groups[(group.pool, group.models, group.speculator, group.engine)]
-        self._serving.clear()
-
 
 def _drains(node: NodeState) -> bool:
     return node.leaving or node.drained or node.withdrawn
@@ -609,8 +533,3 @@ def _limit(node: NodeState) -> int:
 def _ceiling(node: NodeState) -> int:
     """What is configured, or the default while the calibration that it rests on does not hold."""
     return DEFAULT_CEILING if node.recheck.fallen_back else node.spec.ceiling
-
-
-def _count(closed: Counter[Reason], reason: Reason | None, by: int) -> None:
-    if reason is not None:
-        closed[reason] += by
