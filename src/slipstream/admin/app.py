@@ -15,6 +15,7 @@ import structlog
 from aiohttp import web
 
 from slipstream.admin.auth import token_required
+from slipstream.admin.listener import Listener
 from slipstream.admin.overrides import Known, override_view, read_kind, read_override
 from slipstream.admin.query import read_query
 from slipstream.admin.roles import NoRoles, Roles, change_view, read_change, verdict_view
@@ -40,11 +41,6 @@ from slipstream.telemetry.reloads import Reloads
 __all__ = ["Admin", "serve_admin"]
 
 MAX_BODY_BYTES = 64 * 1024
-MOST_CONNECTIONS = 256
-"""Of more, the oldest are closed: a request takes milliseconds, and who opens connections and says nothing must not use
-up the descriptors that the data plane needs, nor keep an operator out.
-"""
-HANDSHAKE_S = 10.0
 CLOSE_S = 2.0
 """How long a request that runs at the end may take."""
 
@@ -219,20 +215,11 @@ async def serve_admin(admin: Admin, host: str, port: int, tls: ssl.SSLContext | 
     await runner.setup()
     server = runner.server
     assert server is not None
-
-    def accept() -> asyncio.Protocol:
-        for oldest in server.connections[: 1 - MOST_CONNECTIONS]:
-            oldest.force_close()
-        return server()
-
+    listener = Listener(server, tls)
     async with AsyncExitStack() as stack:
         stack.push_async_callback(runner.cleanup)
-        handshake_s = None if tls is None else HANDSHAKE_S
-        listener = await asyncio.get_running_loop().create_server(
-            accept, host, port, ssl=tls, ssl_handshake_timeout=handshake_s
-        )
-        stack.callback(listener.close)
-        bound_host, bound_port, *_ = listener.sockets[0].getsockname()
+        stack.push_async_callback(listener.close)
+        bound_host, bound_port = await listener.listen(host, port)
         shown_host = f"[{bound_host}]" if ":" in bound_host else bound_host
         yield f"{'http' if tls is None else 'https'}://{shown_host}:{bound_port}"
 

@@ -27,10 +27,10 @@ from slipstream.gateway.reply import reply, reply_problem
 from slipstream.gateway.request import Request
 from slipstream.gateway.routes import Endpoint, allowed_methods, endpoint_of
 from slipstream.gateway.tls import Certificate
-from slipstream.gateway.tls_listener import TlsListener
 from slipstream.gateway.upstream import Upstreams
 from slipstream.gateway.waiting import Waiter, Waiting
 from slipstream.gateway.wire import ClientConnection, Handler
+from slipstream.tls_listener import TlsListener
 
 __all__ = ["Gateway"]
 

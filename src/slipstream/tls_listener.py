@@ -12,9 +12,7 @@ import ssl
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from typing import Any, Final
-
-from slipstream.gateway.wire import ClientConnection
+from typing import Any, Final, Generic, TypeVar
 
 __all__ = ["TlsListener"]
 
@@ -23,8 +21,11 @@ _ACCEPTED_AT_ONCE: Final = 64
 _NO_DESCRIPTOR_S: Final = 1.0
 """Where the system refuses to accept, so long those who connect are left waiting in the kernel."""
 
+Connection = TypeVar("Connection")
+"""A protocol in asyncio's sense, whatever its base."""
 
-class TlsListener:
+
+class TlsListener(Generic[Connection]):
     """Accepts clients, agrees on TLS with each, and hands its connection over.
 
     ``admit`` is asked for the connection of each client that connects, ``None`` = drop it. ``ended`` is told when TLS
@@ -37,15 +38,15 @@ class TlsListener:
         self,
         context: ssl.SSLContext,
         timeout_s: Callable[[], float],
-        admit: Callable[[], ClientConnection | None],
-        ended: Callable[[ClientConnection], None],
+        admit: Callable[[], Connection | None],
+        ended: Callable[[Connection], object],
     ) -> None:
         self.sockets: list[socket.socket] = []
         self._context = context
         self._timeout_s = timeout_s
         self._admit = admit
         self._ended = ended
-        self._handshakes: set[asyncio.Task[None]] = set()
+        self._handshakes: dict[Connection, asyncio.Task[None]] = {}
         self._paused: dict[socket.socket, asyncio.TimerHandle] = {}
 
     async def listen(self, host: str, port: int, backlog: int) -> None:
@@ -62,6 +63,10 @@ class TlsListener:
             bound.settimeout(0.0)
             loop.add_reader(bound, self._accept, bound)
 
+    def drop(self, connection: Connection) -> None:
+        """Let go of a client with whom TLS is not agreed on yet."""
+        self._handshakes[connection].cancel()
+
     def close(self) -> None:
         """Accept no more, and drop those with whom TLS is not agreed on yet."""
         loop = asyncio.get_running_loop()
@@ -70,13 +75,13 @@ class TlsListener:
             bound.close()
         for timer in self._paused.values():
             timer.cancel()
-        for handshake in self._handshakes:
+        for handshake in self._handshakes.values():
             handshake.cancel()
 
     async def wait_closed(self) -> None:
         """Wait until all that were dropped are gone."""
         if self._handshakes:
-            await asyncio.wait(self._handshakes)
+            await asyncio.wait(self._handshakes.values())
 
     def _accept(self, bound: socket.socket) -> None:
         loop = asyncio.get_running_loop()
@@ -95,7 +100,7 @@ class TlsListener:
                 continue
             client.settimeout(0.0)
             handshake = loop.create_task(self._agree(client, connection))
-            self._handshakes.add(handshake)
+            self._handshakes[connection] = handshake
             handshake.add_done_callback(partial(self._done, client, connection))
 
     def _go_on(self, bound: socket.socket) -> None:
@@ -108,8 +113,8 @@ class TlsListener:
                 lambda: connection, client, ssl=self._context, ssl_handshake_timeout=self._timeout_s()
             )
 
-    def _done(self, client: socket.socket, connection: ClientConnection, handshake: asyncio.Task[None]) -> None:
-        self._handshakes.discard(handshake)
+    def _done(self, client: socket.socket, connection: Connection, handshake: asyncio.Task[None]) -> None:
+        del self._handshakes[connection]
         self._ended(connection)
         if handshake.cancelled():
             client.close()  # it may have been dropped before its handshake began
