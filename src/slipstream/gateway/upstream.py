@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
 from collections.abc import Callable
 from functools import partial
 from typing import Any, Final, Protocol, cast
@@ -351,7 +353,9 @@ class NodePool:
         loop = asyncio.get_running_loop()
         factory = cast("Callable[[], asyncio.Protocol]", partial(NodeConnection, self))
         tls = self._authorities.context(self.spec.authorities) if self._tls else None
-        _, connection = await loop.create_connection(factory, self._host, self._port, ssl=tls)
+        transport, connection = await loop.create_connection(factory, self._host, self._port, ssl=tls)
+        if transport.is_closing():  # the node closed it meanwhile: whoever is given it now might never hear of that
+            raise ConnectionResetError(errno.ECONNRESET, os.strerror(errno.ECONNRESET))
         return cast("NodeConnection", connection)
 
     def give_back(self, connection: NodeConnection) -> None:
