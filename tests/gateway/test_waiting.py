@@ -55,6 +55,11 @@ class Hopeless(Someone):
         return None
 
 
+class Faulty(Someone):
+    def give_up(self) -> None:
+        raise RuntimeError(f"a fault that {self.name} brought out")
+
+
 def waiting_in(room: Room, size: int = 8) -> Waiting:
     return Waiting(RequestQueue(size, 10.0), room.clock)
 
@@ -181,3 +186,19 @@ async def test_at_the_end_all_who_wait_are_told_and_nobody_waits_any_more() -> N
     assert all(isinstance(error, NothingUsable) for _, error in room.failed)
     assert join(waiting, room, "c") is None
     assert waiting.lengths == {INTERACTIVE: 0, BULK: 0}
+
+
+async def test_a_fault_that_one_request_brings_out_leaves_nobody_else_waiting_for_ever() -> None:
+    told: list[str] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(str(context["exception"])))
+    room = Room()
+    waiting = waiting_in(room)
+    assert waiting.join(Faulty(room, "evil"), RequestShape("m", "chat"), room.now, room.now, again=False)
+    room.now += 6
+    join(waiting, room, "a")
+    room.now += 6
+    await eventually(lambda: bool(told))
+    room.places = 1
+    await eventually(lambda: room.placed == ["a"])
+    asyncio.get_running_loop().set_exception_handler(None)
+    assert told == ["a fault that evil brought out"]

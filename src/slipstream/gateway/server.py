@@ -284,7 +284,7 @@ class Gateway(Handler):
             future = loop.run_in_executor(None, passed_through_shape, path, body, ports.default_category, policy)
         else:
             future = loop.run_in_executor(None, ports.reader, path, body, request.head, policy)
-        future.add_done_callback(partial(_read, exchange, lease))
+        future.add_done_callback(partial(_read, connection, exchange, lease))
 
     def _sweep(self) -> None:
         """Look for what has taken too long: one timer for all, so that chunks and requests cost none."""
@@ -318,12 +318,17 @@ def _book(lease: Lease, shape: RequestShape) -> None:
     shape.key_id = lease.key.policy.key_id
 
 
-def _read(exchange: Exchange, lease: Lease | None, future: asyncio.Future[RequestShape]) -> None:
+def _read(
+    connection: ClientConnection, exchange: Exchange, lease: Lease | None, future: asyncio.Future[RequestShape]
+) -> None:
     try:
         shape = future.result()
         if lease is not None:
             _book(lease, shape)
     except SlipstreamError as error:
         exchange.fail(error)
+    except BaseException:  # a fault of ours: the loop tells of it, and the client must not wait for what never comes
+        connection.abort()
+        raise
     else:
         exchange.begin(shape)
