@@ -43,9 +43,18 @@ def cut(body: bytes, sizes: list[int]) -> list[bytes]:
 
 
 def forwarded(pieces: list[bytes], dialect: Dialect = CHAT) -> tuple[list[bytes], EventStream, int | None]:
-    """The blocks that came out, and the index of the piece that brought the first content."""
+    """The blocks that came out, and the index of the piece that brought the first content.
+
+    Each piece comes as one chunk, whose framing nobody takes off once that is not needed.
+    """
     stream = EventStream(dialect)
-    blocks = [stream.feed(piece, float(index)) for index, piece in enumerate(pieces)]
+    blocks: list[bytes] = []
+    for index, piece in enumerate(pieces):
+        size = b"%x\r\n" % len(piece)
+        if not stream.seeking and len(piece) > 1 and stream.note(b"%b%b\r\n" % (size, piece), len(size)):
+            blocks.append(piece)
+        else:
+            blocks.append(stream.feed(piece, float(index)))
     first = None if stream.first_content_at is None else int(stream.first_content_at)
     return [block for block in blocks if block], stream, first
 

@@ -5,12 +5,15 @@ from __future__ import annotations
 from itertools import accumulate, pairwise
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from slipstream.core.node import NodeSpec
 from slipstream.core.request import Pool
 from slipstream.gateway.headers import Answer
+from slipstream.gateway.passage import Passage
+from slipstream.gateway.sse import EventStream
 from slipstream.gateway.tls import Authorities
 from slipstream.gateway.upstream import NodeConnection, NodePool
 
@@ -43,19 +46,16 @@ class Reader:
         self.status: int | None = None
         self.body = b""
         self.end: str | None = None
-        self.shortcuts = 0
+        self.passed: list[bytes] = []
 
     def answer_head(self, answer: Answer) -> None:
         assert self.status is None
         self.status = answer.status
 
-    def answer_body(self, data: bytes, framed: bytes | None) -> None:
+    def answer_body(self, data: bytes) -> None:
         assert self.status is not None
         assert self.end is None
         assert data
-        if framed is not None:
-            self.shortcuts += 1
-            assert framed == b"%x\r\n%b\r\n" % (len(data), data)
         self.body += data
 
     def answer_ended(self) -> None:
@@ -67,12 +67,20 @@ class Reader:
         self.end = "lost"
 
 
-def received(pieces: list[bytes]) -> tuple[Reader, Wire]:
+def asked() -> tuple[NodeConnection, Reader, Wire]:
+    """A connection that a request was sent on."""
     pool = NodePool(NodeSpec("node", "http://127.0.0.1:1", Pool.STANDARD), 4.0, lambda: 0.0, Authorities())
     connection, reader, wire = NodeConnection(pool), Reader(), Wire()
     transport: Any = wire
     connection.connection_made(transport)
     connection.send(reader, b"", b"", head_only=False)
+    return connection, reader, wire
+
+
+def received(pieces: list[bytes], events: EventStream | None = None) -> tuple[Reader, Wire]:
+    """What a receiver is told of these reads, when whole chunks of ``events`` have a passage that goes around it."""
+    connection, reader, wire = asked()
+    connection.passage = None if events is None else Passage(events, reader.passed.append)
     for piece in pieces:
         if reader.end is None and not wire.aborted:
             connection.data_received(piece)
@@ -98,11 +106,56 @@ def test_any_chunking_gives_the_same_body(chunks: list[tuple[bytes, bytes]], las
     assert not wire.is_closing()
 
 
+def chunk_of(content: bytes) -> bytes:
+    return b"%x\r\n%b\r\n" % (len(content), content)
+
+
 @given(st.lists(st.binary(min_size=1, max_size=9000), min_size=1, max_size=5))
-def test_reads_of_one_chunk_each_take_the_shortcut(bodies: list[bytes]) -> None:
-    reader, _ = received([HEAD, *(b"%x\r\n%b\r\n" % (len(body), body) for body in bodies), b"0\r\n\r\n"])
+def test_reads_of_one_chunk_each_are_the_same_body(bodies: list[bytes]) -> None:
+    reader, _ = received([HEAD, *map(chunk_of, bodies), b"0\r\n\r\n"])
     assert (reader.body, reader.end) == (b"".join(bodies), "ended")
-    assert reader.shortcuts == sum(len(body) < 8192 for body in bodies)
+
+
+def test_whole_chunks_of_whole_events_go_through_the_passage_as_they_are() -> None:
+    sizes = [1, 2, 3, 10, 11, 12, 240, 241, 4080, 4081, 8170, 8171, 9000]
+    chunks = [chunk_of(b"data: " + b"x" * size + b"\n\n") for size in sizes]
+    chunks += map(chunk_of, [b"\n\n", b": a comment\n\n", b"data: [DONE]\n\n"])
+    events = EventStream(None)
+    reader, _ = received([HEAD, *chunks, b"0\r\n\r\n"], events)
+    assert reader.passed == [chunk for chunk in chunks if len(chunk) < 8192]
+    assert (reader.body, reader.end) == (b"data: " + b"x" * 9000 + b"\n\n", "ended")
+    assert events.terminated
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        b"2\r\n\n\n\r\n2\r\n\n\n\r\n",  # two chunks
+        b"1\r\n\n\r\n",  # the blank line may end what came before
+        chunk_of(b"data: 1\n"),  # not a whole event
+        chunk_of(b"data: 1\r\n\r\n"),
+        b"A\r\ndata: 12\n\n\r\n",  # another spelling of its size
+    ],
+)
+def test_what_is_not_one_chunk_of_whole_events_is_for_the_receiver(read: bytes) -> None:
+    reader, _ = received([HEAD, read], EventStream(None))
+    assert not reader.passed
+    assert reader.body
+
+
+def test_a_whole_chunk_behind_the_beginning_of_an_event_is_for_the_receiver() -> None:
+    events = EventStream(None)
+    events.feed(b"data: 1\nda", 0.0)
+    reader, _ = received([HEAD, chunk_of(b"ta: 2\n\n")], events)
+    assert (reader.passed, reader.body) == ([], b"ta: 2\n\n")
+
+
+def test_an_answer_that_has_ended_has_no_passage_to_the_next() -> None:
+    connection, reader, _ = asked()
+    connection.passage = Passage(EventStream(None), reader.passed.append)
+    connection.data_received(HEAD + b"0\r\n\r\n")
+    assert reader.end == "ended"
+    assert connection.passage is None
 
 
 ALMOST_CHUNKS = [

@@ -314,18 +314,20 @@ class Exchange:
         else:
             self._begin_answer(answer)
 
-    def answer_body(self, data: bytes, framed: bytes | None) -> None:
+    def answer_body(self, data: bytes) -> None:
         refusal = self._refusal
         if refusal is not None:
             refusal.feed(data)
             if not refusal.held:  # then it is the answer
                 self._refusal = None
                 self._begin_answer(refusal.answer)
-                self._relay.feed(refusal.body, None)
+                self._relay.feed(refusal.body)
             return
-        told = self._relay.feed(data, framed)
+        told = self._relay.feed(data)
         if told is not None:
             self._remember(told)
+        if self._connection is not None:
+            self._connection.passage = self._relay.passage
 
     def answer_ended(self) -> None:
         self._connection = None

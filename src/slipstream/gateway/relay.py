@@ -13,6 +13,7 @@ from slipstream.gateway.counting import statistics_of
 from slipstream.gateway.dialect import Dialect, errors_of
 from slipstream.gateway.headers import Answer, status_line
 from slipstream.gateway.instrument import AddedEvents, without_members
+from slipstream.gateway.passage import Passage
 from slipstream.gateway.ports import Ports
 from slipstream.gateway.reply import reply_problem
 from slipstream.gateway.request import Request
@@ -37,7 +38,8 @@ class Relay:
 
     ``answer`` is the head of the client's answer, ``None`` while there is none. It is written with the first bytes of
     the body, so up to then the client can still get an error instead. ``client`` is ``None`` once it has gone or has
-    its answer. ``added`` is what the request asked for beyond its client, who does not get to see it.
+    its answer. ``added`` is what the request asked for beyond its client, who does not get to see it. ``passage`` takes
+    whole chunks of a stream past all this, ``None`` = each has to be fed.
     """
 
     __slots__ = (
@@ -54,6 +56,7 @@ class Relay:
         "added",
         "answer",
         "client",
+        "passage",
     )
 
     def __init__(self, ports: Ports, client: ClientConnection, request: Request, dialect: Dialect | None) -> None:
@@ -71,6 +74,7 @@ class Relay:
         self._chunked = False
         self._body_bytes = 0
         self._pieces: list[bytes] = []
+        self.passage: Passage | None = None
 
     def begin(self, answer: Answer, marks: bytes) -> None:
         """The node's answer is the client's. ``marks`` are the header lines that say where it was made and why."""
@@ -102,8 +106,8 @@ class Relay:
         if answer.events:
             self._write(b"")
 
-    def feed(self, data: bytes, framed: bytes | None) -> str | None:
-        """Pass on bytes of the answer's body. ``framed``: the same as one whole HTTP chunk, when they came so.
+    def feed(self, data: bytes) -> str | None:
+        """Pass on bytes of the answer's body.
 
         Returns the id by which later requests can refer to the answer, when these bytes told it.
         """
@@ -121,15 +125,12 @@ class Relay:
             block = events.feed(data, 0.0)
         if self._added_events is not None:
             block = self._added_events.feed(block)
+        client = self.client
+        assert client is not None
         if block:
-            client = self.client
-            assert client is not None
-            if not self._chunked:
-                client.write(block)
-            elif framed is not None and block is data:
-                client.write(framed)
-            else:
-                client.write(b"%x\r\n%b\r\n" % (len(block), block))
+            client.write(b"%x\r\n%b\r\n" % (len(block), block) if self._chunked else block)
+        if self._chunked and self.passage is None and self._added_events is None and not events.seeking:
+            self.passage = Passage(events, client.write)
         return told
 
     def _hold_or_write(self, data: bytes) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections import deque
 from collections.abc import Iterable
 from typing import Final
 
@@ -16,6 +15,7 @@ MAX_HELD_BYTES: Final = 1024 * 1024
 """An incomplete event longer than this is forwarded as it comes."""
 
 _BLANK_LINES: Final = (b"\n\n", b"\n\r\n", b"\r\r")
+_COLON: Final = 0x3A
 _DONE: Final = b"[DONE]"
 _MAY_FAIL: Final = re.compile(rb'error"|\.failed"')
 _TAIL_BYTES: Final = 2  # of a blank line that the next bytes complete, at most so much has come
@@ -60,6 +60,7 @@ class EventStream:
         "_opening",
         "_recent",
         "_tail",
+        "_turn",
         "answer_id",
         "first_content_at",
         "seeking",
@@ -74,7 +75,8 @@ class EventStream:
         self._held_bytes = 0
         self._tail = b""  # the last of what is held: a blank line may have begun there
         self._opening = b""
-        self._recent: deque[bytes] = deque(maxlen=_KEPT_BLOCKS)
+        self._recent = [b""] * _KEPT_BLOCKS  # the last blocks, the oldest of them at ``_turn``
+        self._turn = 0
         self.first_content_at: float | None = None
         self.split = False
         self.answer_id: str | None = None
@@ -85,11 +87,30 @@ class EventStream:
             data = self._cut(data)
             if not data:
                 return data
-        if not data.startswith(b":") or b"data:" in data:  # comments only keep a connection alive
-            self._recent.append(data)
+        self._keep(data, 0)
         if self.seeking:
             self._seek(data, now)
         return data
+
+    def note(self, chunk: bytes, start: int) -> bool:
+        """Take one whole HTTP chunk, at least two bytes from ``start`` on, once nothing is sought; whether it can be
+        forwarded as it is.
+        """
+        if self._held_bytes or not chunk.endswith(b"\n\n\r\n"):
+            return False
+        self._keep(chunk, start)
+        return True
+
+    def _keep(self, block: bytes, start: int) -> None:
+        """Keep whole events, which begin at ``start``. What a chunk has around them reads as no field of theirs."""
+        if block[start] != _COLON or b"data:" in block:  # comments only keep a connection alive
+            turn = self._turn
+            self._recent[turn] = block
+            self._turn = turn + 1 if turn < _KEPT_BLOCKS - 1 else 0
+
+    def _kept(self) -> list[bytes]:
+        """The last blocks, in order, some of which may be empty."""
+        return self._recent[self._turn :] + self._recent[: self._turn]
 
     def _seek(self, block: bytes, now: float) -> None:
         """Look for the first content, and on the way for what the first events say."""
@@ -130,7 +151,7 @@ class EventStream:
 
     def payloads(self) -> list[bytes]:
         """The ``data`` of the last few events forwarded, in order, without the terminator ``[DONE]``."""
-        return [payload for payload in data_payloads(self._recent) if payload != _DONE]
+        return [payload for payload in data_payloads(self._kept()) if payload != _DONE]
 
     def counting_payloads(self) -> tuple[bytes, ...]:
         """The ``data`` of the events that may count tokens: the last three, and the first where they count there."""
@@ -140,7 +161,7 @@ class EventStream:
     @property
     def terminated(self) -> bool:
         """Whether the stream has said that it is complete."""
-        payloads = data_payloads((*self._recent, self.held + b"\n\n"))
+        payloads = data_payloads((*self._kept(), self.held + b"\n\n"))
         if _DONE in payloads:
             return True
         dialect = self._dialect
@@ -150,7 +171,7 @@ class EventStream:
         """The ``data`` of the event by which the node said that it could not go on; ``None`` when it did not say so."""
         if self._dialect is None or not any(map(_MAY_FAIL.search, (*self._recent, self.held))):
             return None
-        payloads = data_payloads((*self._recent, self.held + b"\n\n"))
+        payloads = data_payloads((*self._kept(), self.held + b"\n\n"))
         return next((payload for payload in reversed(payloads) if event_type(payload) in FAILURES), None)
 
     @property

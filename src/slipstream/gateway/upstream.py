@@ -15,6 +15,7 @@ import httptools
 from slipstream.core.node import Instrument, NodeSpec
 from slipstream.core.reason import Reason
 from slipstream.gateway.headers import Answer, Headers, read_answer
+from slipstream.gateway.passage import Passage
 from slipstream.gateway.repetition import RepeatedHead, head_to_repeat
 from slipstream.gateway.tls import Authorities
 
@@ -30,8 +31,23 @@ CHUNK_FRAMING_BYTES: Final = 64
 """Around a chunk, on average, a node may send so much; what is over it counts like a head (trailers, extensions)."""
 
 _JOINED_BYTES: Final = 64 * 1024  # up to here one copy is cheaper than a second buffer to write
-_CHUNK_SIZES: Final = {b"%x" % size: size for size in range(1, 8192)}
 _BODILESS: Final = frozenset({204, 304})
+
+
+def _size_lines() -> list[bytes]:
+    """By the length of a chunk as it is on the wire, the line that it then begins with: only one can be true. Empty
+    where a chunk can not be so long, or has less content than two bytes.
+    """
+    lines = [b""] * 8192
+    for size in range(2, len(lines)):
+        line = b"%x\r\n" % size
+        length = len(line) + size + 2
+        if length < len(lines):
+            lines[length] = line
+    return lines
+
+
+_SIZE_LINES: Final = _size_lines()
 
 
 class Receiver(Protocol):
@@ -39,8 +55,8 @@ class Receiver(Protocol):
 
     def answer_head(self, answer: Answer) -> None: ...
 
-    def answer_body(self, data: bytes, framed: bytes | None) -> None:
-        """Body bytes of one read, never empty. ``framed``: the same as one whole HTTP chunk, when they came so."""
+    def answer_body(self, data: bytes) -> None:
+        """Body bytes of one read, never empty. The receiver may make a ``passage`` for whole chunks from then on."""
 
     def answer_ended(self) -> None: ...
 
@@ -75,6 +91,7 @@ class NodeConnection:
         "_until_close",
         "answered",
         "idle_since",
+        "passage",
         "paused",
         "quiet",
         "reused",
@@ -85,6 +102,8 @@ class NodeConnection:
         self._parser: Any = httptools.HttpResponseParser(self)
         self._transport: Any = None
         self._receiver: Receiver | None = None
+        self.passage: Passage | None = None
+        """Who is offered each whole chunk of the answer before its receiver is; ``None`` = nobody."""
         self.paused = False
         self.quiet = True  # whether nothing came since a watcher last set this: cheaper than the time of every read
         self.reused = False  # whether it served an earlier request: then the node may close it at any time
@@ -130,7 +149,7 @@ class NodeConnection:
 
     def abort(self) -> None:
         """Drop the connection at once, so that the node sees its client leave."""
-        self._receiver = None
+        self._receiver = self.passage = None
         self._transport.abort()
 
     def close(self) -> None:
@@ -143,7 +162,8 @@ class NodeConnection:
         self._transport = transport
 
     def connection_lost(self, exc: Exception | None) -> None:
-        receiver, self._receiver = self._receiver, None
+        receiver = self._receiver
+        self._receiver = self.passage = None
         self._pool.forget(self)
         self._parser = None  # it holds our methods, and we it
         if receiver is not None:
@@ -170,9 +190,12 @@ class NodeConnection:
         if self._aligned:
             # Most reads of a stream are exactly one chunk. It is forwarded as it is, and the parser, which stands
             # between two chunks before it and after it, need not see it.
-            end = data.find(b"\r\n", 1, 6)
-            if _CHUNK_SIZES.get(data[:end]) == len(data) - end - 4 and data.endswith(b"\r\n"):
-                receiver.answer_body(data[end + 2 : -2], data)
+            size = len(data)
+            line = _SIZE_LINES[size] if size < len(_SIZE_LINES) else b""
+            if line and data.startswith(line) and data.endswith(b"\r\n"):
+                passage = self.passage
+                if passage is None or not passage.take(data, len(line)):
+                    receiver.answer_body(data[len(line) : -2])
                 return
         first = not self.answered
         self.answered = True
@@ -214,7 +237,7 @@ class NodeConnection:
             pieces.clear()
             if answer is None:
                 self._framing_bytes -= len(body)
-            receiver.answer_body(body, None)
+            receiver.answer_body(body)
         if self._complete and self._receiver is not None:
             self._end(receiver, keep=self._keep_alive and not self._excess)
         elif self._framing_bytes > MAX_HEAD_BYTES + CHUNK_FRAMING_BYTES * self._chunks and self._receiver is not None:
@@ -231,14 +254,14 @@ class NodeConnection:
         body = data[start:]
         receiver.answer_head(Answer(last.status, last.lines, len(body), chunked=False, events=False))
         if self._receiver is not None:
-            receiver.answer_body(body, None)
+            receiver.answer_body(body)
         if self._receiver is not None:
             self._end(receiver, keep=True)
         return True
 
     def _end(self, receiver: Receiver, *, keep: bool) -> None:
         """The answer is whole: keep the connection if it may serve again."""
-        self._receiver = None
+        self._receiver = self.passage = None
         self.resume()
         if keep and not self.unsent_bytes():
             self._pool.give_back(self)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import deque
+from collections.abc import Callable
 from typing import Any, Final, Protocol
 
 import httptools
@@ -124,6 +125,7 @@ class ClientConnection:
         "active_at",
         "lease",
         "work",
+        "write",
     )
 
     def __init__(self, handler: Handler, limits: Limits) -> None:
@@ -153,10 +155,6 @@ class ClientConnection:
         self._since = 0.0  # when the head that is coming in began, or the body
 
     # What follows is for whoever answers.
-
-    def write(self, data: bytes) -> None:
-        """Send bytes of the answer."""
-        self._transport.write(data)
 
     def finish(self, *, keep_alive: bool) -> None:
         """The answer to the current request is written."""
@@ -255,6 +253,8 @@ class ClientConnection:
 
     def connection_made(self, transport: Any) -> None:
         self._transport = transport
+        self.write: Callable[[bytes], None] = transport.write
+        """Sends bytes of an answer."""
         self.active_at = self._handler.now()
         self._handler.connected(self)
 
@@ -379,7 +379,7 @@ class ClientConnection:
         if self._expecting and not self._busy and not ready and self._refusal is None and self._closing_since is None:
             self._expecting = False
             self._since = self._handler.now()
-            self._transport.write(_CONTINUE)
+            self.write(_CONTINUE)
         if (ready or (self._in_body and self._busy)) and self._enough_waits():
             if not self._reading_paused and not self._transport.is_closing():
                 self._reading_paused = True
