@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from slipstream.telemetry.line_file import CanNotWrite, LineFile
 
@@ -142,6 +143,23 @@ def test_reopening_goes_on_in_the_old_file_while_the_name_leads_nowhere(tmp_path
         lines.reopen()
         lines.write(b"one\n")
         until(lambda: (tmp_path / "moved" / "log").read_bytes() == b"one\n")
+
+
+def test_that_no_new_file_can_be_opened_is_said_once_and_then_that_one_was(tmp_path: Path) -> None:
+    folder, moved = tmp_path / "logs", tmp_path / "moved"
+    folder.mkdir()
+    with capture_logs() as said, line_file(folder / "log") as lines:
+        folder.rename(moved)
+        for number in range(3):  # each is written, to the old file
+            lines.reopen()
+            lines.write(b"%d\n" % number)
+            until(lambda: (moved / "log").read_text().endswith(f"{number}\n"))  # noqa: B023 - it is called here only
+        assert [entry["event"] for entry in said] == ["lines.refused"]
+        folder.mkdir()
+        lines.reopen()
+        lines.write(b"new\n")
+        until(lambda: (folder / "log").exists() and (folder / "log").read_bytes() == b"new\n")
+    assert [entry["event"] for entry in said] == ["lines.refused", "lines.written_again"]
 
 
 def test_a_file_is_moved_before_it_grows_too_long(tmp_path: Path) -> None:

@@ -65,6 +65,7 @@ class LineFile:
         self._refused_lines = 0
         self._rest = b""  # of a line that the disk took in part: the file must not go on without it
         self._failing = False
+        self._misplaced = False  # whether lines go on in a file that the name no longer leads to
         self._stale = False
         self._closing = threading.Event()
         try:
@@ -118,7 +119,9 @@ class LineFile:
                 if self._stale or (ticks % looks == 0 and self._moved()):
                     self._stale = False
                     self._change_file()
+                    self._misplaced = False
             except OSError as error:
+                self._misplaced = True
                 self._failed(error)
             while self._lines or self._rest:
                 if not self._write_batch():
@@ -183,7 +186,7 @@ class LineFile:
             log.warning("lines.refused", file=self.name, reason=error.strerror or str(error))
 
     def _succeeded(self) -> None:
-        if self._failing:
+        if self._failing and not self._misplaced:
             self._failing = False
             log.warning("lines.written_again", file=self.name, lost=self.lost)
 
