@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 
 import pytest
@@ -142,6 +143,33 @@ async def test_headers_over_the_limit_are_a_431_and_close(data: bytes) -> None:
         response = await client.response()
         assert (response.status, response.error["code"]) == (431, "headers_too_large")
         assert await client.closed()
+
+
+@pytest.mark.parametrize(("over", "status"), [(0, 200), (1, 431)])
+@pytest.mark.parametrize(
+    "start", [b"GET /health HTTP/1.1\r\nHost: x\r\n", b"OPTIONS /v1/models?a=b HTTP/1.1\r\nHost: x\r\n"]
+)
+async def test_however_a_head_comes_the_limit_is_the_same(start: bytes, over: int, status: int) -> None:
+    size = SMALL.max_header_bytes + over
+    head = start + b"X: " + b"x" * (size - len(start) - len("X: \r\n\r\n")) + b"\r\n\r\n"
+    assert len(head) == size
+    before = b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n"
+    async with rig(limits=SMALL) as gateway:
+        for pieces in (
+            [head],
+            [head[:-1], head[-1:]],
+            [head[:900], head[900:]],
+            [before + head],
+            [before + head[:9], head[9:]],
+        ):
+            async with Client.to(gateway) as client:
+                for piece in pieces:
+                    client.send(piece)
+                    await client.writer.drain()
+                    await asyncio.sleep(0)
+                if before in pieces[0]:
+                    assert (await client.response()).status == 200
+                assert (await client.response()).status // 100 == status // 100, pieces
 
 
 async def test_a_long_body_does_not_count_as_headers() -> None:

@@ -38,6 +38,8 @@ CHUNK_FRAMING_BYTES: Final = 64
 STRANGERS_BODY_BYTES: Final = 64 * 1024
 """Longer bodies, and those of unknown length, are not read before it is known who sends them."""
 
+_REST_OF_HEAD_BYTES: Final = len("  HTTP/1.1\r\n\r\n")
+"""Of a head, beside method, target and header lines."""
 _LINGER_S: Final = 2.0
 _CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 
@@ -101,6 +103,7 @@ class ClientConnection:
         "_framing_bytes",
         "_handler",
         "_head_bytes",
+        "_head_shared",
         "_headers",
         "_in_body",
         "_limits",
@@ -145,6 +148,7 @@ class ClientConnection:
         self._unfed: memoryview | None = None  # behind an offer to upgrade, when enough requests wait
         self._head_bytes = self._body_bytes = self._framing_bytes = self._chunks = self._unsent = 0
         self._begun = self._busy = self._driving = self._expecting = self._in_body = False
+        self._head_shared = False  # whether the head that is coming in began behind another request, in one read
         self._reading_paused = self._write_blocked = self._retired = self._stamp = False
         self._closing_since: float | None = None
         self.work: Work | None = None
@@ -413,6 +417,7 @@ class ClientConnection:
     def on_message_begin(self) -> None:
         self._begun = True
         if self._resumption is None:
+            self._head_shared = not self._head_bytes
             self._since = self.active_at
             self._headers = []
             self._target = b""
@@ -427,14 +432,13 @@ class ClientConnection:
     def on_headers_complete(self) -> None:
         if self._refusal is not None or self._resumption is not None:
             return
-        limits = self._limits
-        if not 0 < self._head_bytes <= limits.max_header_bytes:  # then it may be over the limit: count exactly
-            size = len(self._target) + sum(len(name) + len(value) + 4 for name, value in self._headers)
-            if size > limits.max_header_bytes:
+        limits, parser = self._limits, self._parser
+        if self._head_shared or self._head_bytes > limits.max_header_bytes:  # then count it alone
+            size = len(parser.get_method()) + len(self._target) + _REST_OF_HEAD_BYTES
+            if size + sum(len(name) + len(value) + 4 for name, value in self._headers) > limits.max_header_bytes:
                 self._refuse(_headers_too_large(limits))
                 return
         head = RequestHead(self._headers)
-        parser = self._parser
         version = parser.get_http_version()
         http_1_1 = version == "1.1"
         fault = head.fault
