@@ -9,7 +9,7 @@ from aiohttp import ClientSession
 
 from fleets import dispatcher_of, fleet_of, standard
 from slipstream.admin import Admin, serve_admin
-from slipstream.admin.hosts import is_loopback
+from slipstream.config.values import is_loopback_name
 from slipstream.telemetry import FleetCollector, Instruments
 
 PATHS = ("/metrics", "/fleet", "/decisions", "/overrides", "/occupancy", "/nowhere")
@@ -37,7 +37,7 @@ async def url() -> AsyncIterator[str]:
     ],
 )
 def test_names_of_this_machine(host: str) -> None:
-    assert is_loopback(host)
+    assert is_loopback_name(host)
 
 
 @pytest.mark.parametrize(
@@ -55,7 +55,7 @@ def test_names_of_this_machine(host: str) -> None:
     ],
 )
 def test_other_names(host: str) -> None:
-    assert not is_loopback(host)
+    assert not is_loopback_name(host)
 
 
 @pytest.mark.parametrize("path", PATHS)

@@ -111,6 +111,7 @@ async def test_commands_answer_with_the_state_or_with_a_sentence() -> None:
         assert (status, refusal["error"]["code"]) == (409, "held")
         assert refusal["error"]["type"] == "invalid_request_error"
         assert await asked(one, "GET", "/health") == (200, {"status": "ok"})
+        assert (await asked(one, "GET", "/state", None, {"host": "spec-0.localhost:9100"}))[0] == 200
         await one.switched()
 
 
@@ -127,6 +128,7 @@ UNDOABLE: list[tuple[str, str, str | None, dict[str, str], int, str]] = [
     ("GET", "/watch?interval_s=soon", None, {}, 400, "interval_s is a number"),
     ("GET", "/state", None, {"host": "evil.example"}, 403, "only to localhost"),
     ("GET", "/state", None, {"host": "[::"}, 403, "only to localhost"),
+    ("GET", "/state", None, {"host": "localhost.evil.example"}, 403, "only to localhost"),
 ]
 
 

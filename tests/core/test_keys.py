@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slipstream.core.errors import InvalidField, TooManyInFlight, TooManyRequests
-from slipstream.core.keys import Key, KeyPolicy, KeyUsage, Lease, digest_of
+from slipstream.core.keys import Key, KeyPolicy, KeyUsage, Lease, digest_of, is_bearer
 
 gaps = st.lists(st.floats(0, 90, allow_nan=False), min_size=1, max_size=80)
 
@@ -21,6 +21,19 @@ def key(max_in_flight: int | None = None, requests_per_minute: int | None = None
 
 def test_a_digest_is_sha256() -> None:
     assert digest_of(b"abc").hex() == hashlib.sha256(b"abc").hexdigest()
+
+
+@pytest.mark.parametrize("header", ["Bearer secret", "bearer  secret ", "BEARER secret"])
+def test_a_header_bears_a_key_whatever_the_case_of_its_scheme(header: str) -> None:
+    assert is_bearer(header, "secret")
+
+
+@pytest.mark.parametrize(
+    "header",
+    ["", "secret", "Bearer", "Basic secret", "Bearer Secret", "Bearer secret\udcff", "Bearer s\u00e9cret", "\0"],
+)
+def test_anything_else_bears_none(header: str) -> None:
+    assert not is_bearer(header, "secret")
 
 
 @given(gaps, st.integers(1, 30))

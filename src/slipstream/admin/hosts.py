@@ -7,24 +7,13 @@ requests still bear its own name, so that without a token only the names of loop
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from ipaddress import ip_address
-from urllib.parse import urlsplit
 
 import msgspec
 from aiohttp import web
 
-__all__ = ["is_loopback", "loopback_names_only"]
+from slipstream.config.values import is_loopback_name
 
-
-def is_loopback(host: str) -> bool:
-    """Whether a ``Host`` header, with or without port, names this machine and nothing else."""
-    try:
-        name = (urlsplit(f"//{host}").hostname or "").rstrip(".")
-        if name == "localhost" or name.endswith(".localhost"):
-            return True
-        return ip_address(name).is_loopback
-    except ValueError:
-        return False
+__all__ = ["loopback_names_only"]
 
 
 @web.middleware
@@ -33,7 +22,7 @@ async def loopback_names_only(
 ) -> web.StreamResponse:
     """Lets in requests to a loopback name or address, and answers 403 to all others. No browser leaves the name out."""
     host = request.headers.get("host")
-    if host is None or is_loopback(host):
+    if host is None or is_loopback_name(host):
         return await handler(request)
     sentence = (
         "without a token the admin API answers only to localhost and loopback addresses, whatever else may lead here; "

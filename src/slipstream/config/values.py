@@ -19,6 +19,7 @@ __all__ = [
     "clash",
     "collector_url",
     "is_loopback",
+    "is_loopback_name",
     "node_url",
     "parse_address",
     "secret_from_environment",
@@ -63,6 +64,18 @@ def is_loopback(host: str) -> bool:
         return True
     try:
         return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def is_loopback_name(host: str) -> bool:
+    """Whether a ``Host`` header, with or without port, names this machine and nothing else.
+
+    A page on the web can make its own name lead here, but not call itself so: names under ``localhost`` are nobody's.
+    """
+    try:
+        name = (urlsplit(f"//{host}").hostname or "").rstrip(".")
+        return is_loopback(name) or name.endswith(".localhost")
     except ValueError:
         return False
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import hmac
 from dataclasses import dataclass
 from math import ceil, inf
 
 from slipstream.core.errors import InvalidField, TooManyInFlight, TooManyRequests
 from slipstream.core.request import Pool, TrafficClass
 
-__all__ = ["Key", "KeyPolicy", "KeyUsage", "Lease", "digest_of"]
+__all__ = ["Key", "KeyPolicy", "KeyUsage", "Lease", "digest_of", "is_bearer"]
 
 _ROUNDING = 1e-9
 
@@ -21,6 +22,16 @@ def digest_of(key: bytes) -> bytes:
     2^256 costs the same whether it takes a microsecond or a second. For what people think up, SHA-256 would be wrong.
     """
     return hashlib.sha256(key).digest()
+
+
+def is_bearer(authorization: str, key: str) -> bool:
+    """Whether the header ``authorization`` (empty = there is none) bears ``key``.
+
+    Digests are compared, in constant time: how long it takes tells neither the key's length nor its beginning.
+    """
+    scheme, _, presented = authorization.partition(" ")
+    borne = presented.strip().encode(errors="surrogateescape") if scheme.lower() == "bearer" else b""
+    return hmac.compare_digest(digest_of(borne), digest_of(key.encode()))
 
 
 @dataclass(frozen=True, slots=True)
