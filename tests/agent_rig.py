@@ -38,15 +38,17 @@ def free_port() -> int:
 
 class EmulatedInHand:
     """An emulated llama.cpp on one port, with a draft model in the role speculative. ``broken`` roles do not start,
-    ``mortal`` ones end at once, ``lying`` ones start as the other. ``starts`` are the roles that it was started in;
-    ``left`` is the one in which an agent before left it running.
+    ``mortal`` ones end at once, ``slow`` ones take half a minute for a token, ``lying`` ones start as the other.
+    ``starts`` are the roles that it was started in; ``left`` is the one in which an agent before left it running.
     """
 
     def __init__(self, *, owned: bool = True, switchable: bool = True) -> None:
         self.owned = owned
+        self.outlives = False
         self.switchable = switchable
         self.broken: set[Pool] = set()
         self.mortal: set[Pool] = set()
+        self.slow: set[Pool] = set()
         self.lying: set[Pool] = set()
         self.left: Pool | None = None
         self.starts: list[Pool] = []
@@ -78,6 +80,8 @@ class EmulatedInHand:
         await self.stop()
         drafts = (role is Pool.SPECULATIVE) is not (role in self.lying)
         settings = replace(QUICK, speculator=SpeculatorKind.DRAFT if drafts else None)
+        if role in self.slow:
+            settings = replace(settings, ttft_s=30.0)
         self.node = EmulatedNode("llamacpp", settings, time.monotonic())
         await self.node.listen(port=self.port)
         self._died = asyncio.get_running_loop().create_future()

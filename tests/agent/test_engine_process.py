@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import gc
 import os
 import signal
 import sys
-from collections.abc import Sequence
+import tracemalloc
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -14,7 +17,9 @@ import pytest
 from gateway_rig import eventually
 from process_life import is_alive, wait_until_gone
 from slipstream.agent.engine import EngineHook, OwnEngine, Variants
-from slipstream.agent.errors import EngineStartFailed, HookFailed
+from slipstream.agent.errors import AgentError, EngineStartFailed, HookFailed
+from slipstream.agent.hook import run_hook
+from slipstream.agent.output import OUTPUT
 from slipstream.agent.process import EngineProcess
 from slipstream.core.request import Pool
 
@@ -30,6 +35,12 @@ async def child_of(folder: Path) -> int:
     file = folder / "child"
     await eventually(lambda: file.exists() and file.read_text().strip().isdigit())
     return int(file.read_text())
+
+
+async def killed(pid: int) -> None:
+    """End what still writes to a hook's output, which then ends."""
+    os.kill(pid, signal.SIGKILL)
+    await eventually(lambda: not any(task.get_name() == OUTPUT for task in asyncio.all_tasks()))
 
 
 def parent_of(pid: int) -> int:
@@ -67,6 +78,11 @@ async def test_how_it_ended_is_told_with_the_end_of_its_output() -> None:
     assert await engine.ended() == "was ended by SIGSEGV"
 
 
+async def test_its_last_words_are_told_without_colours_and_what_else_a_terminal_would_act_on() -> None:
+    engine = await started(["printf", r"\033[1;31mERROR\033[0m no GPU\007\r\n\033]0;title\033\\ \377"])
+    assert await engine.ended() == "ended with status 0; ERROR no GPU; ]0;title\\ \ufffd"
+
+
 async def test_its_input_neither_ends_nor_says_anything() -> None:
     engine = await started([sys.executable, "-S", "-c", "import sys; sys.stdin.read()"])
     ending = asyncio.create_task(engine.ended())
@@ -88,6 +104,26 @@ async def test_a_command_that_can_not_be_run_is_an_error_with_the_reason(command
         await started(command)
 
 
+async def hooked() -> None:
+    await run_hook(("true",))
+
+
+async def engine_started() -> None:
+    await started(["true"])
+
+
+@pytest.mark.parametrize("run", [engine_started, hooked])
+async def test_where_no_file_can_be_opened_any_more_nothing_is_run_and_that_is_said(
+    monkeypatch: pytest.MonkeyPatch, run: Callable[[], Awaitable[None]]
+) -> None:
+    def none_left() -> tuple[int, int]:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    monkeypatch.setattr(os, "pipe", none_left)
+    with pytest.raises(AgentError, match=r"true can not be run: .*Too many open files"):
+        await run()
+
+
 async def test_each_role_has_its_command() -> None:
     told: list[bytes] = []
     engine = OwnEngine(
@@ -103,7 +139,7 @@ async def test_each_role_has_its_command() -> None:
     assert told == [b"with\n", b"without\n"]
     one = OwnEngine(Variants(("echo",), None), grace_s=1.0, on_output=told.append)
     assert not one.switchable
-    assert (one.words(Pool.SPECULATIVE), one.words(Pool.STANDARD)) == (("echo",), ())
+    assert (one.words(Pool.SPECULATIVE), one.words(Pool.STANDARD)) == (("echo",), ("echo",))
     with pytest.raises(EngineStartFailed, match="there is no command for the role standard"):
         await one.start(Pool.STANDARD, 1.0)
 
@@ -134,6 +170,45 @@ async def test_a_hook_command_that_fails_is_an_error_with_its_words(
 ) -> None:
     with pytest.raises(HookFailed, match=sentence):
         await EngineHook(command).start(Pool.SPECULATIVE, timeout_s)
+
+
+async def test_what_a_hook_leaves_running_goes_on_and_is_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a script does that starts an engine in the background."""
+    monkeypatch.chdir(tmp_path)
+    await run_hook(("sh", "-c", "(sleep 0.01; echo a word; exec sleep 1000) & echo $! > child"))
+    child = await child_of(tmp_path)
+    try:
+        gc.collect()  # nobody but the loop knows of its output any more
+        await eventually(lambda: Path(f"/proc/{child}/cmdline").read_bytes().startswith(b"sleep\0001000"))
+        assert is_alive(child)
+    finally:
+        await killed(child)
+    with pytest.raises(HookFailed, match=r"ended with status 3: no GPU$"):
+        await run_hook(("sh", "-c", "rm child; sleep 1000 & echo $! > child; echo no GPU; exit 3"))
+    await killed(await child_of(tmp_path))
+
+
+async def test_a_hook_that_hangs_is_ended_whatever_it_has_left_running(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    hook = EngineHook(("sh", "-c", "setsid sleep 1000 & echo $! > child; exec sleep 1000"))
+    async with asyncio.timeout(10.0):
+        with pytest.raises(HookFailed, match=r"did not end within 0\.2 s"):
+            await hook.start(Pool.SPECULATIVE, 0.2)
+    await killed(await child_of(tmp_path))
+
+
+async def test_a_hook_that_prints_without_end_takes_no_memory() -> None:
+    tracemalloc.start()
+    try:
+        with pytest.raises(HookFailed, match=r"ended with status 3: no GPU$"):
+            await run_hook(("sh", "-c", "head -c 20000000 /dev/zero; echo; echo no GPU; exit 3"))
+        assert tracemalloc.get_traced_memory()[1] < 5_000_000
+    finally:
+        tracemalloc.stop()
 
 
 async def test_a_hook_knows_the_role_alone_and_never_ends_by_itself() -> None:

@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from aiohttp import web
 
 from agent_rig import EmulatedInHand, rig
 from emulated_client import ask
+from node_pages import serving
 from recorded_engine import recorded_engine
 from slipstream.agent.errors import CommandRefused, EngineStartFailed, ProbeFailed
 from slipstream.agent.hold import HOLD_S, Hold
+from slipstream.agent.view import EngineView
 from slipstream.core.backoff import Backoff
 from slipstream.core.request import Pool
 
@@ -79,7 +82,7 @@ async def test_running_requests_end_before_the_engine_does() -> None:
         assert one.state.switches[0].ok
 
 
-async def test_at_the_drain_deadline_the_node_goes_on_as_it_was_and_says_so() -> None:
+async def test_a_node_that_never_drains_goes_on_as_it_was_at_the_deadline_and_says_so() -> None:
     async with rig(drain_timeout_s=0.05) as one:
         assert one.engine.node is not None
         running = asyncio.create_task(ask(one.engine.node, max_tokens=1000))
@@ -174,6 +177,49 @@ async def test_an_engine_that_is_killed_after_the_drain_comes_back_in_its_old_ro
         assert (one.state.role, one.state.healthy, one.state.transition) == (SPECULATIVE, True, None)
         assert one.state.switches[0].why == "the engine was ended by SIGKILL"
         assert one.engine.starts == [SPECULATIVE, STANDARD, SPECULATIVE]
+
+
+async def test_an_engine_that_is_killed_while_it_is_warmed_comes_back_in_its_old_role() -> None:
+    async with rig() as one:
+        one.engine.slow.add(STANDARD)
+        one.agent.speculation(active=False)
+        await one.until(lambda: one.state.transition == "warming")
+        await one.engine.die()
+        await one.switched()
+        assert (one.state.role, one.state.healthy, one.state.transition) == (SPECULATIVE, True, None)
+        (switch,) = one.state.switches
+        assert not switch.ok
+        assert "warming" in switch.phases
+        assert one.engine.starts == [SPECULATIVE, STANDARD, SPECULATIVE]
+
+
+@pytest.mark.parametrize("outlives", [True, False])
+async def test_a_fault_of_the_agent_leaves_an_engine_that_outlives_it_and_ends_one_that_does_not(
+    monkeypatch: pytest.MonkeyPatch, outlives: bool
+) -> None:
+    engine = EmulatedInHand()
+    engine.outlives = outlives
+    async with rig(engine) as one:
+        monkeypatch.setattr(EngineView, "acceptance", lambda _view: 1 / 0)
+        assert one.running is not None
+        with pytest.raises(ZeroDivisionError):
+            await one.running
+        assert engine.serves is outlives
+        monkeypatch.undo()
+
+
+@pytest.mark.parametrize("drafts", [True, False])
+async def test_an_engine_that_there_is_in_one_variant_says_itself_which_that_is(drafts: bool) -> None:
+    """Whoever gives one command need not know what it amounts to, and an engine that serves is not ended for it."""
+    engine = EmulatedInHand(switchable=False)
+    if not drafts:
+        engine.lying.add(SPECULATIVE)
+    async with rig(engine) as one:
+        assert one.state.role is (SPECULATIVE if drafts else STANDARD)
+        await engine.die()
+        await one.until(lambda: len(engine.starts) > 1)
+        await one.ready()
+        assert one.state.role is (SPECULATIVE if drafts else STANDARD)
 
 
 async def test_an_engine_that_was_left_running_is_heard_as_it_is_and_not_drained_and_can_be_switched() -> None:
@@ -273,6 +319,34 @@ async def test_an_engine_that_is_not_the_agents_is_switched_by_its_hook_and_tell
     assert one.engine.node is None  # by the rig: the agent itself left it alone
 
 
+async def test_where_the_engine_does_not_say_what_it_is_the_hook_that_switched_it_is_believed() -> None:
+    async def models(_request: web.Request) -> web.Response:
+        return web.json_response({"data": [{"id": "m", "owned_by": "llamacpp"}]})
+
+    async def metrics(_request: web.Request) -> web.Response:
+        return web.Response(text="llamacpp:requests_processing 0\n")
+
+    async def completions(_request: web.Request) -> web.Response:
+        return web.json_response({"choices": []})
+
+    async with serving({"/v1/models": models, "/metrics": metrics, "/v1/completions": completions}) as url:
+        engine = EmulatedInHand(owned=False)
+        engine.port = int(url.rpartition(":")[2])
+        async with rig(engine) as one:
+            before = one.state
+            assert before.role is None
+
+            async def switched(role: Pool, timeout_s: float) -> None:
+                engine.starts.append(role)
+
+            engine.start = switched  # type: ignore[method-assign]  # its pages are recorded ones
+            assert one.agent.speculation(active=True)
+            await one.switched()
+            assert (one.state.switches[0].why, one.state.role) == (None, SPECULATIVE)
+            assert not one.agent.speculation(active=True)
+            assert engine.starts == [SPECULATIVE]
+
+
 async def test_a_hook_that_switches_nothing_is_found_out_at_the_deadline() -> None:
     engine = EmulatedInHand(owned=False)
     engine.lying.add(SPECULATIVE)
@@ -333,7 +407,7 @@ def test_whoever_commands_is_alone_until_some_time_after_the_last_command() -> N
     hold.take("a", 0.0)
     hold.take(None, 1.0)  # a person
     assert hold.holder(1.0) == "a"
-    with pytest.raises(CommandRefused, match="a commands this node, for 59 s after") as refused:
+    with pytest.raises(CommandRefused, match="a commands this node, and alone for another 59 s") as refused:
         hold.take("b", 1.0)
     assert refused.value.code == "held"
     hold.take("a", 50.0)
@@ -345,6 +419,14 @@ def test_whoever_commands_is_alone_until_some_time_after_the_last_command() -> N
 
 async def test_a_second_gateway_is_told_who_commands_the_node() -> None:
     async with rig() as one:
+        assert one.agent.speculation(active=False, by="gateway-a")
+        with pytest.raises(CommandRefused, match="gateway-a commands this node"):  # not just that it changes
+            one.agent.speculation(active=False, by="gateway-b")
+        with pytest.raises(CommandRefused, match="already becoming standard"):
+            one.agent.speculation(active=False, by="gateway-a")
+        await one.switched()
+        one.agent.speculation(active=True)
+        await one.switched()
         one.agent.drain("gateway-a")
         assert one.state.holder == "gateway-a"
         for command in (one.agent.drain, one.agent.resume):

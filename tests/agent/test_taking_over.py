@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -119,6 +120,30 @@ async def test_all_that_it_says_is_passed_on_though_it_ends_at_once(tmp_path: Pa
     await one.stop()
 
 
+@pytest.mark.parametrize("run_file", ["", "engine.json"])
+def test_it_goes_on_while_an_agent_that_is_stopped_reads_nothing(tmp_path: Path, run_file: str) -> None:
+    words = ("sh", "-c", "head -c 1000000 /dev/zero; touch done; exec sleep 1000")
+    with subprocess.Popen(
+        [sys.executable, "-P", "-m", "slipstream.agent.keeper", "10", run_file, "standard", "digest", *words],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    ) as keeper:
+        assert keeper.stdin is not None
+        assert keeper.stdout is not None
+        engine = int(keeper.stdout.readline())
+        deadline = time.monotonic() + 20.0
+        while not (tmp_path / "done").exists():
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        if run_file:
+            keeper.terminate()
+        else:
+            keeper.stdin.close()
+        assert wait_until_gone(engine)
+
+
 async def test_asked_for_in_the_other_role_it_is_stopped_first(tmp_path: Path) -> None:
     run_file = tmp_path / "engine.json"
     with orphan(run_file) as left:
@@ -204,8 +229,8 @@ def test_a_run_file_that_others_can_write_or_that_is_none_is_not_believed(tmp_pa
     path.chmod(0o666)
     assert left_running(path) is None
     path.chmod(0o600)
-    for text in ("", "[]", "\0", "{"):
-        path.write_text(text)
+    for text in ("", "[]", "\0", "{", "[" * 4096, '{"keeper": 1e400}', "\ud800"):
+        path.write_bytes(text.encode(errors="surrogatepass"))
         assert left_running(path) is None
     (tmp_path / "link").symlink_to(path)
     assert left_running(tmp_path / "link") is None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
 import msgspec
@@ -15,7 +15,7 @@ from agent_rig import Rig, rig
 from gateway_rig import eventually
 from node_pages import serving
 from recorded_engine import llamacpp_pages, recorded_engine
-from slipstream.control.agent_watch import AgentClient, AgentWatch
+from slipstream.control.agent_watch import ASK_AGAIN_S, BREATH_S, AgentClient, AgentWatch
 from slipstream.control.poller import Poller, Timing
 from slipstream.control.supervisor import Supervisor
 from slipstream.core.errors import EngineDown, EngineError, EngineGarbage, EngineUnreachable
@@ -53,10 +53,14 @@ async def client_of(url: str, token: str | None = None, holder: str | None = Non
 
 
 @asynccontextmanager
-async def watching(agent: str, engine: str, fleet: Told | Fleet, timing: Timing = TIMING) -> AsyncIterator[AgentWatch]:
+async def watching(
+    agent: str, engine: str, fleet: Told | Fleet, timing: Timing = TIMING, slept: list[float] | None = None
+) -> AsyncIterator[AgentWatch]:
     loop = asyncio.get_running_loop()
+    slept = [] if slept is None else slept
 
     async def at_once(seconds: float) -> None:
+        slept.append(seconds)
         await asyncio.sleep(min(seconds, 0.02))
 
     node = NodeSpec("n", engine, Pool.SPECULATIVE, agent=agent)
@@ -73,9 +77,8 @@ async def watching(agent: str, engine: str, fleet: Told | Fleet, timing: Timing 
 
 async def test_an_agent_can_be_asked_watched_and_told() -> None:
     async with rig(serve=True, token="secret") as one, client_of(one.url, "secret", "gateway-a") as client:
-        assert (await client.state()).role is Pool.SPECULATIVE
-        assert (await client.drain()).draining
-        assert not (await client.resume()).draining
+        assert (await anext(client.watch())).role is Pool.SPECULATIVE
+        assert (await client.speculation(active=True)).transition is None
         seen: list[AgentState] = []
         assert (await client.speculation(active=False)).transition == "draining"
         async for state in client.watch(0.05):
@@ -85,7 +88,7 @@ async def test_an_agent_can_be_asked_watched_and_told() -> None:
         assert seen[-1].switches[0].ok
         async with client_of(one.url, "secret", "gateway-b") as other:
             with pytest.raises(AgentRefused, match=r"answers: gateway-a commands this node") as refused:
-                await other.drain()
+                await other.speculation(active=True)
             assert (refused.value.status, refused.value.code) == (409, "held")
 
 
@@ -99,23 +102,50 @@ async def test_what_is_not_an_agent_or_does_not_answer_is_an_error() -> None:
     async def endless(_request: web.Request) -> web.Response:
         return web.Response(body=b"x" * 3_000_000)
 
-    async with serving({"/state": garbage, "/watch": garbage, "/drain": gone}) as url, client_of(url) as client:
+    async with serving({"/speculation": garbage, "/watch": garbage}) as url, client_of(url) as client:
         with pytest.raises(EngineGarbage, match="not the state of an agent"):
-            await client.state()
+            await client.speculation(active=True)
         with pytest.raises(EngineGarbage, match="not the state of an agent"):
             await anext(client.watch())
+    async with serving({"/speculation": gone, "/watch": endless}) as url, client_of(url) as client:
         with pytest.raises(EngineGarbage, match="answered with status 404, and not as an agent does"):
-            await client.drain()
-    async with serving({"/watch": endless}) as url, client_of(url) as client:
+            await client.speculation(active=True)
         with pytest.raises(EngineGarbage):
             await anext(client.watch())
+    async with serving({"/speculation": endless}) as url, client_of(url) as client:
+        with pytest.raises(EngineGarbage, match="gave no state: more than 1048576 bytes"):
+            await client.speculation(active=True)
     async with client_of(url) as client:
         with pytest.raises(EngineUnreachable, match="can not be reached"):
-            await client.resume()
+            await client.speculation(active=True)
         with pytest.raises(EngineUnreachable, match="can not be reached"):
             await anext(client.watch())
     async with rig(serve=True, wait=False, token="secret") as one, client_of(one.url, "wrong") as client:
         with pytest.raises(AgentRefused, match="needs its token"):
+            await anext(client.watch())
+
+
+async def test_an_answer_that_comes_in_pieces_is_one_answer() -> None:
+    """As over any network, once it is longer than a packet."""
+    async with rig() as one:
+        body = msgspec.json.encode(one.state)
+    refusal = b'{"error": {"message": "somebody else commands it", "code": "held"}}'
+
+    def in_pieces(whole: bytes, status: int) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
+        async def answer(request: web.Request) -> web.StreamResponse:
+            response = web.StreamResponse(status=status)
+            await response.prepare(request)
+            for piece in (whole[:9], whole[9:]):
+                await response.write(piece)
+                await asyncio.sleep(0.01)
+            return response
+
+        return answer
+
+    handlers = {"/speculation": in_pieces(body, 202), "/watch": in_pieces(refusal, 409)}
+    async with serving(handlers) as url, client_of(url) as client:
+        assert (await client.speculation(active=False)).role is Pool.SPECULATIVE
+        with pytest.raises(AgentRefused, match="somebody else commands it"):
             await anext(client.watch())
 
 
@@ -139,16 +169,16 @@ async def test_a_switch_acts_on_the_fleet_step_by_step_and_its_engine_is_not_ask
 
 
 async def test_while_its_agent_is_silent_the_engine_is_polled_and_no_longer_than_that() -> None:
-    told = Told()
+    told, slept = Told(), list[float]()
     states: list[bytes] = []
-    served = 0
+    served, heard = 0, False
 
     async def state(_request: web.Request) -> web.Response:
-        return web.Response(body=states[0]) if states else web.Response(status=503)
+        return web.Response(body=states[0])  # that it can be asked does not make it heard
 
     async def watch(request: web.Request) -> web.StreamResponse:
-        nonlocal served
-        if not states:
+        nonlocal served, heard
+        if not heard:
             return web.Response(status=503)
         response = web.StreamResponse()
         await response.prepare(request)
@@ -163,17 +193,18 @@ async def test_while_its_agent_is_silent_the_engine_is_polled_and_no_longer_than
         return response
 
     async with rig() as one:
-        body = msgspec.json.encode(one.state)
+        states.append(msgspec.json.encode(one.state))
     timing = Timing(interval_s=0.02, timeout_s=0.1)
     with capture_logs() as logs:
         async with (
             recorded_engine(llamacpp_pages()) as engine,
             serving({"/state": state, "/watch": watch}) as url,
-            watching(url, engine.url, told, timing),
+            watching(url, engine.url, told, timing, slept),
         ):
             await eventually(lambda: any(isinstance(one, NodeReport) for one in told.said))
             assert "/metrics" in engine.paths()  # nothing was there, so the engine was asked
-            states.append(body)
+            await eventually(lambda: slept.count(ASK_AGAIN_S) > 2)
+            heard = True
             await eventually(lambda: isinstance(told.said[-1], NodeReport) and told.said[-1].role is not None)
             engine.asked.clear()
             count = len(told.said)
@@ -183,8 +214,8 @@ async def test_while_its_agent_is_silent_the_engine_is_polled_and_no_longer_than
             await eventually(lambda: "/metrics" in engine.paths())
     silences = [entry["error"] for entry in logs if entry["event"] == "agent.silent"]
     assert silences[0].endswith("answered with status 503, and not as an agent does")
-    assert "its agent said nothing for 0.1 s" in silences
-    assert any(entry["event"] == "agent.answers" for entry in logs)
+    assert silences[1:] == ["its agent said nothing for 0.1 s"]  # each silence is told once
+    assert sum(entry["event"] == "agent.answers" for entry in logs) == 1
 
 
 async def test_an_agent_that_ends_is_silent_at_once() -> None:
@@ -234,13 +265,13 @@ async def test_an_engine_that_was_not_asked_again_does_not_look_fresh() -> None:
     async def watch(request: web.Request) -> web.StreamResponse:
         response = web.StreamResponse()
         await response.prepare(request)
-        for line in (body, body, newer, newer, drained, drained):
-            await response.write(line + b"\n")
+        await response.write(b"\n".join((body, body, newer, newer, drained, drained, b"")))
         await asyncio.Event().wait()
         return response
 
-    told = Told()
-    async with serving({"/watch": watch}) as url, watching(url, "http://127.0.0.1:1", told) as heard:
+    told, slept = Told(), list[float]()
+    async with serving({"/watch": watch}) as url, watching(url, "http://127.0.0.1:1", told, slept=slept) as heard:
         await eventually(lambda: heard.heard == 6)
+        assert slept.count(BREATH_S) >= 2  # and one that never stops talking is not all that is heard
         said = [isinstance(one, NodeReport) and one.draining for one in told.said]
         assert said == [False, False, True]

@@ -3,25 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-import aiohttp
-
 from slipstream.agent.errors import EngineStartFailed, HookFailed
+from slipstream.agent.hook import run_hook, tell_hook
 from slipstream.agent.process import EngineProcess, Lasting
 from slipstream.agent.run_file import command_digest, left_running
 from slipstream.core.request import Pool
 
 __all__ = ["EngineHook", "EngineInHand", "OwnEngine", "Variants"]
-
-SAID = 300
-"""Characters of a hook's own words that are passed on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,11 +37,15 @@ class EngineInHand(Protocol):
     """What the role machine needs of an engine.
 
     ``owned``: the engine is a process of the agent's, which `start` and `stop` start and end; else it runs anyway, and
-    `start` has it switched. ``switchable``: it can be had in both roles.
+    `start` has it switched. ``outlives``: it goes on without its agent, and the next one can take it over.
+    ``switchable``: it can be had in both roles.
     """
 
     @property
     def owned(self) -> bool: ...
+
+    @property
+    def outlives(self) -> bool: ...
 
     @property
     def switchable(self) -> bool: ...
@@ -106,6 +103,11 @@ class OwnEngine:
         """The role in which an engine was taken over and has not been asked for yet."""
 
     @property
+    def outlives(self) -> bool:
+        """Whether there is a run file."""
+        return self._run_file is not None
+
+    @property
     def switchable(self) -> bool:
         """Whether there is a command for both roles."""
         return self._variants.speculative is not None and self._variants.standard is not None
@@ -116,8 +118,9 @@ class OwnEngine:
         return None if self._process is None else self._process.pid
 
     def words(self, role: Pool) -> tuple[str, ...]:
-        """The command of a role."""
-        return self._variants.command(role) or ()
+        """The command of a role, or the only one that there is."""
+        variants = self._variants
+        return variants.command(role) or variants.speculative or variants.standard or ()
 
     async def take_over(self) -> Pool | None:
         """Take over what the run file tells of. Raises `EngineStartFailed` when that was started by another command: an
@@ -184,6 +187,7 @@ class EngineHook:
     """
 
     owned = False
+    outlives = True
 
     def __init__(self, command: tuple[str, ...] = (), url: str | None = None) -> None:
         self._command = command
@@ -208,9 +212,9 @@ class EngineHook:
         try:
             async with asyncio.timeout(timeout_s):
                 if self._command:
-                    await self._run((*self._command, "on" if active else "off"))
+                    await run_hook((*self._command, "on" if active else "off"))
                 elif self._url is not None:
-                    await self._post(self._url, active=active)
+                    await tell_hook(self._url, active=active)
         except TimeoutError:
             raise HookFailed(f"the hook did not end within {timeout_s:g} s") from None
 
@@ -224,38 +228,3 @@ class EngineHook:
         """Wait for ever: whether the engine ends is not the agent's to see."""
         told: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         return await told
-
-    async def _run(self, command: tuple[str, ...]) -> None:
-        try:
-            process = await asyncio.create_subprocess_exec(
-                *command,
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=asyncio.subprocess.PIPE,
-                stderr=asyncio.subprocess.STDOUT,
-                env=dict(os.environ),
-                start_new_session=True,
-            )
-        except (OSError, ValueError) as error:
-            raise HookFailed(f"{command[0]} can not be run: {error}") from error
-        try:
-            said, _ = await process.communicate()
-        except BaseException:
-            with suppress(ProcessLookupError):  # it has just ended
-                os.killpg(process.pid, signal.SIGKILL)
-            await process.communicate()
-            raise
-        if process.returncode != 0:
-            words = " ".join(said.decode(errors="replace").split())[-SAID:]
-            raise HookFailed(
-                f"{' '.join(command)} ended with status {process.returncode}: {words or 'it said nothing'}"
-            )
-
-    async def _post(self, url: str, *, active: bool) -> None:
-        try:
-            async with aiohttp.ClientSession() as session, session.post(url, json={"active": active}) as response:
-                said = (await response.content.read(4096)).decode(errors="replace")
-                if not response.ok:
-                    words = " ".join(said.split())[:SAID]
-                    raise HookFailed(f"{url} answered with status {response.status}: {words or 'it said nothing'}")
-        except (aiohttp.ClientError, OSError) as error:
-            raise HookFailed(f"{url} can not be reached: {error}") from error

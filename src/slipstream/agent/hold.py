@@ -22,13 +22,16 @@ class Hold:
         return self._holder if now < self._until else None
 
     def take(self, by: str | None, now: float) -> None:
-        """A command of ``by``. Nobody in particular (``None``, a person at a terminal) may always give one, and holds
-        nothing. Raises `CommandRefused` when somebody else holds the agent.
+        """A command of ``by``, who holds the agent from now on. Raises as `check`."""
+        self.check(by, now)
+        if by is not None:
+            self._holder, self._until = by, now + HOLD_S
+
+    def check(self, by: str | None, now: float) -> None:
+        """Whether ``by`` may give a command. Nobody in particular (``None``, a person at a terminal) always may, and
+        holds nothing. Raises `CommandRefused` when somebody else holds the agent.
         """
-        if by is None:
-            return
         holder = self.holder(now)
-        if holder is not None and holder != by:
+        if by is not None and holder is not None and holder != by:
             left_s = self._until - now
-            raise CommandRefused(f"{holder} commands this node, for {left_s:.0f} s after its last command", "held")
-        self._holder, self._until = by, now + HOLD_S
+            raise CommandRefused(f"{holder} commands this node, and alone for another {left_s:.0f} s", "held")

@@ -6,8 +6,8 @@ It runs the engine in a process group of its own and ends it with all that it st
 - with one, on SIGTERM. The engine then outlives an agent that is killed: the run file tells the next one of it.
 
 Standard output carries one line, the engine's process id or ``!`` and why it could not be started. What the engine
-writes goes to standard error, and is lost while no agent reads it. The keeper ends with the engine's status, as a shell
-would tell it.
+writes goes to standard error, and is lost while no agent reads it, be it gone or stopped. The keeper ends with the
+engine's status, as a shell would tell it.
 """
 
 from __future__ import annotations
@@ -31,6 +31,8 @@ PR_SET_CHILD_SUBREAPER = 36
 NOT_STARTED = 127
 ERRORS = 2
 PIPE_BYTES = 65_536
+PATIENCE_S = 1.0
+"""How long an agent that reads nothing holds up its engine, once."""
 
 
 def main(arguments: list[str]) -> int:
@@ -43,8 +45,9 @@ def main(arguments: list[str]) -> int:
         signal.signal(number, _leave_it_to_the_agent)
     told = _terminations() if run_file else sys.stdin.fileno()
     silent, held = os.pipe()  # an engine that reads its input waits for ever, and does not end as if nobody were there
-    # A pipe to an agent that is gone would end whoever writes to it: an engine that outlives its agent writes to this.
-    output, written = os.pipe() if run_file else (None, ERRORS)
+    # A pipe to an agent would end whoever writes to it when that is gone, and halt it when that is stopped.
+    said, written = os.pipe()
+    output = _Output(said)
     try:
         engine = subprocess.Popen(
             command,
@@ -59,8 +62,8 @@ def main(arguments: list[str]) -> int:
         _report(f"! {reason}")
         return NOT_STARTED
     os.close(silent)
+    os.close(written)
     if run_file:
-        os.close(written)
         try:
             own = os.getpid()
             write_record(Path(run_file), Record(own, life_of(own) or "", engine.pid, role, digest))
@@ -77,8 +80,7 @@ def main(arguments: list[str]) -> int:
     _signal_group(engine.pid, signal.SIGKILL)
     status = engine.wait()
     _end_what_is_left()
-    if output is not None:
-        _pass_on_the_rest(output)
+    output.pass_on_the_rest()
     os.close(held)
     if run_file:
         Path(run_file).unlink(missing_ok=True)
@@ -107,34 +109,46 @@ def _report(line: str) -> None:
         os.write(sys.stdout.fileno(), (line.replace("\n", " ") + "\n").encode())
 
 
-def _wait(ended: int, told: int | None, output: int | None, timeout_s: float | None) -> bool:
+def _wait(ended: int, told: int | None, output: _Output, timeout_s: float | None) -> bool:
     """Pass output on until the engine has ended (true), it is to end, or the time is over."""
     deadline = None if timeout_s is None else time.monotonic() + timeout_s
-    watched = [file for file in (ended, told, output) if file is not None]
+    watched = [ended, output.pipe] if told is None else [ended, output.pipe, told]
     while True:
         left_s = None if deadline is None else max(0.0, deadline - time.monotonic())
         readable, _, _ = select.select(watched, [], [], left_s)
-        if output is not None and output in readable and not _pass_on(output):
-            watched.remove(output)
+        if output.pipe in readable and not output.pass_on():
+            watched.remove(output.pipe)
         if ended in readable or told in readable or (deadline is not None and time.monotonic() >= deadline):
             return ended in readable
 
 
-def _pass_on(output: int) -> bool:
-    """Hand on what there is; false when there never will be more. What nobody hears is lost: the engine goes on."""
-    said = left = os.read(output, PIPE_BYTES)
-    with suppress(BrokenPipeError):
-        while left:
-            left = left[os.write(ERRORS, left) :]
-    return bool(said)
+class _Output:
+    """What the engine writes to a pipe, handed on to the agent. What nobody hears is lost: the engine goes on."""
 
+    def __init__(self, pipe: int) -> None:
+        self.pipe = pipe
+        self._patience_s = PATIENCE_S
+        os.set_blocking(ERRORS, False)
 
-def _pass_on_the_rest(output: int) -> None:
-    """Whoever else may still have the pipe is not waited for."""
-    os.set_blocking(output, False)
-    with suppress(BlockingIOError):
-        while _pass_on(output):
-            pass
+    def pass_on(self) -> bool:
+        """Hand on what there is; false when there never will be more."""
+        said = left = os.read(self.pipe, PIPE_BYTES)
+        with suppress(BrokenPipeError):
+            while left and self._is_heard():
+                left = left[os.write(ERRORS, left) :]
+        return bool(said)
+
+    def pass_on_the_rest(self) -> None:
+        """Whoever else may still have the pipe is not waited for."""
+        os.set_blocking(self.pipe, False)
+        with suppress(BlockingIOError):
+            while self.pass_on():
+                pass
+
+    def _is_heard(self) -> bool:
+        _, heard, _ = select.select([], [ERRORS], [], self._patience_s)
+        self._patience_s = PATIENCE_S if heard else 0.0
+        return bool(heard)
 
 
 def _signal_group(group: int, number: int) -> None:

@@ -106,11 +106,13 @@ class NodeAgent:
     def role(self) -> Pool | None:
         """The role that the engine has, or has again once it is back; ``None`` = not known yet.
 
-        An engine that is not the agent's tells it itself: somebody else may have switched it.
+        An engine that is not the agent's tells it itself: somebody else may have switched it. So does one that there
+        is in one variant only: whoever gave that one command need not know what it amounts to.
         """
-        if not self._engine.owned and self._view.report.speculating is not None:
-            return Pool.SPECULATIVE if self._view.report.speculating else Pool.STANDARD
-        return self._role
+        speculating = self._view.report.speculating
+        if speculating is None or (self._engine.owned and self._engine.switchable):
+            return self._role
+        return Pool.SPECULATIVE if speculating else Pool.STANDARD
 
     @property
     def lost(self) -> str | None:
@@ -143,6 +145,7 @@ class NodeAgent:
             raise CommandRefused(
                 "this node was given only one variant of its engine: it has no other role", "one_variant"
             )
+        self._hold.check(by, self._clock())
         if self._wanted is not None:
             raise CommandRefused(
                 f"this node is already becoming {self._wanted}, and {self._transition} now", "switching"
@@ -167,13 +170,17 @@ class NodeAgent:
             self._role = role
             self._view.open()
             await self._view.look()
-            log.info("engine.taken_over", node=self._settings.name, role=role, answers=self._view.answers)
+            log.info("engine.taken_over", node=self._settings.name, role=self.role, answers=self._view.answers)
             self._tell()
 
     async def run(self, told: asyncio.Event) -> None:
         """Start the engine, keep it running and do what is wanted, until ``told`` to end: running requests may end, and
         then the engine does. Raises an `AgentError` when the engine does not start the first time.
+
+        What else is raised is a fault of the agent's own: an engine that outlives its agent then goes on, as after a
+        kill.
         """
+        fault = True
         living = asyncio.create_task(self._live(), name="life of the engine")
         watching = asyncio.create_task(self._view.watch(self._tell), name="watch the engine")
         ending = asyncio.create_task(told.wait(), name="wait for the end")
@@ -186,10 +193,22 @@ class NodeAgent:
             if self._engine.owned and self._view.answers:
                 self._enter("draining")
                 await self._events.until(self._is_drained(), self._settings.drain_timeout_s)
+            fault = False
+        except (AgentError, asyncio.CancelledError):
+            fault = False
+            raise
         finally:
             await _over(living, watching, ending)
-            self._enter("stopping")
-            await self._put_down()
+            await self._stop_minding()
+            if not fault:
+                self._enter("stopping")
+                await self._put_down()
+            elif self._engine.outlives:
+                log.error(
+                    "engine.left", node=self._settings.name, why="a fault of the agent; the next one has it again"
+                )
+            else:
+                await self._engine.stop()
             self._view.close()
 
     async def _live(self) -> None:
@@ -198,11 +217,13 @@ class NodeAgent:
             self._up_since = self._clock()
             self._look_after_it()
         elif self._engine.owned and role is not None:
+            began = self._clock()
             self._enter("starting")
             try:
                 await self._take_up(role)
             finally:
                 self._enter(None)
+            log.info("engine.ready", node=self._settings.name, role=self.role, took_s=round(self._clock() - began, 3))
         else:
             self._view.open()
         while True:
@@ -214,6 +235,8 @@ class NodeAgent:
 
     async def _start_again(self) -> None:
         """Start an engine that ended by itself, after a pause, until it runs or something else is wanted."""
+        role = self._role
+        assert role is not None
         while self._lost is not None:
             log.warning("engine.lost", node=self._settings.name, why=self._lost)
             up_since, self._up_since = self._up_since, None
@@ -223,7 +246,7 @@ class NodeAgent:
                 return
             self._enter("starting")
             try:
-                await self._take_up(self._known_role())
+                await self._take_up(role)
             except AgentError as error:
                 await self._put_down()
                 self._lose(str(error))
@@ -250,7 +273,7 @@ class NodeAgent:
             why = f"{why}; and it could not be started as {was or 'it was'} again: {error}"
             await self._put_down()
             self._lose(why)
-        if why is None and self._engine.owned:
+        if why is None:
             self._role = target
         ok = why is None
         self._switches.append(AgentSwitch(was, target, began, ok, None if why is None else why[:SENTENCE], phases))
@@ -329,7 +352,7 @@ class NodeAgent:
             raise ProbeFailed("the engine does not say which model it serves")
         await self._warmer.run(models[0], max(1.0, deadline - self._clock()))
         speculating = self._view.report.speculating
-        if speculating is not None and speculating is not (role is Pool.SPECULATIVE):
+        if self._engine.switchable and speculating is not None and speculating is not (role is Pool.SPECULATIVE):
             active = "is" if speculating else "is not"
             raise ProbeFailed(f"the engine was to be {role}, and says that a speculator {active} active")
 
@@ -378,9 +401,6 @@ class NodeAgent:
             await work
         finally:
             phases[phase] = phases.get(phase, 0.0) + self._clock() - began
-
-    def _known_role(self) -> Pool:
-        return self._settings.role if self._role is None else self._role
 
     # How it becomes known
 

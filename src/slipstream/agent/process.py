@@ -8,17 +8,14 @@ import signal
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
-from io import FileIO
 from pathlib import Path
 from typing import NamedTuple, Self
 
 from slipstream.agent.errors import EngineStartFailed
+from slipstream.agent.output import Output
 from slipstream.agent.run_file import Record, life_of
 
 __all__ = ["EngineProcess", "Lasting"]
-
-LOG_TAIL_BYTES = 8192
-LOG_TAIL_LINES = 5
 
 
 class Lasting(NamedTuple):
@@ -41,17 +38,13 @@ class EngineProcess:
         pid: int,
         wait: Callable[[], Awaitable[int | None]],
         hang_up: Callable[[], None],
-        output: asyncio.StreamReader,
-        on_output: Callable[[bytes], None],
+        output: Output,
     ) -> None:
         self.pid = pid
         self.hang_up = hang_up
         """Have it begin to end, without waiting for that."""
         self._wait = wait
-        self._tail = b""
         self._output = output
-        self._on_output = on_output
-        self._reading = asyncio.create_task(self._read_output(), name=f"output of engine {pid}")
 
     @classmethod
     async def start(
@@ -71,22 +64,23 @@ class EngineProcess:
         told = ("", "", "") if lasting is None else (str(lasting.run_file), lasting.role, lasting.digest)
         # -P: a file in the working directory must not stand in for a module.
         words = (sys.executable, "-P", "-m", "slipstream.agent.keeper", f"{grace_s:g}", *told, *command)
-        said, written = os.pipe()  # where the loop would make a socket, which nobody can open anew
-        output = await _reader(said)
         try:
-            keeper = await asyncio.create_subprocess_exec(
-                *words,
-                stdin=asyncio.subprocess.PIPE,
-                stdout=asyncio.subprocess.PIPE,
-                stderr=written,
-                env={**os.environ, **environment},
-                start_new_session=True,  # out of reach of the terminal's Ctrl-C: requests may still have to end
-            )
+            said, written = os.pipe()  # where the loop would make a socket, which nobody can open anew
+            try:
+                output = await Output.of(said, on_output)
+                keeper = await asyncio.create_subprocess_exec(
+                    *words,
+                    stdin=asyncio.subprocess.PIPE,
+                    stdout=asyncio.subprocess.PIPE,
+                    stderr=written,
+                    env={**os.environ, **environment},
+                    start_new_session=True,  # out of reach of the terminal's Ctrl-C: requests may still have to end
+                )
+            finally:
+                os.close(written)
         except (OSError, ValueError) as error:
             reason = (error.strerror or str(error)) if isinstance(error, OSError) else str(error)
             raise EngineStartFailed(f"{command[0]} can not be run: {reason}") from error
-        finally:
-            os.close(written)
         assert keeper.stdout is not None
 
         def hang_up() -> None:
@@ -96,16 +90,17 @@ class EngineProcess:
                 with suppress(ProcessLookupError):  # it has ended
                     keeper.terminate()
 
+        report: str | None = None
         try:
             report = (await keeper.stdout.readline()).decode().strip()
-        except BaseException:
-            hang_up()
-            raise
+        finally:
+            if report is None:  # nobody waits for it any more
+                hang_up()
         if not report.isdigit():
             await keeper.communicate()
-            await output.read()
+            await output.reading
             raise EngineStartFailed(f"{command[0]} can not be run: {report.removeprefix('! ') or 'its keeper ended'}")
-        return cls(int(report), keeper.wait, hang_up, output, on_output)
+        return cls(int(report), keeper.wait, hang_up, output)
 
     @classmethod
     async def take_over(cls, record: Record, on_output: Callable[[bytes], None]) -> Self | None:
@@ -127,7 +122,7 @@ class EngineProcess:
             if life_of(record.keeper) != record.since:
                 return None
             raise EngineStartFailed(f"process {record.keeper} can not be taken over: {error.strerror}") from error
-        output, loop = await _reader(pipe), asyncio.get_running_loop()
+        output, loop = await Output.of(pipe, on_output), asyncio.get_running_loop()
         gone: asyncio.Future[None] = loop.create_future()
 
         def note() -> None:
@@ -144,7 +139,7 @@ class EngineProcess:
                     signal.pidfd_send_signal(ended, signal.SIGTERM)
 
         loop.add_reader(ended, note)
-        return cls(record.engine, wait, hang_up, output, on_output)
+        return cls(record.engine, wait, hang_up, output)
 
     async def ended(self) -> str:
         """Wait until it has ended, by itself or not; a clause that says how, with the end of its output."""
@@ -155,7 +150,7 @@ class EngineProcess:
             how = f"was ended by {_signal_name(status - 128)}"
         else:
             how = f"ended with status {status}"
-        return "; ".join([how, *self._last_lines()])
+        return "; ".join([how, *self._output.last_lines()])
 
     async def stop(self) -> None:
         """End it and all that it started: TERM, after the grace KILL. Returns when nothing of it is left."""
@@ -166,34 +161,12 @@ class EngineProcess:
         status = await self._wait()
         if status is None or status < 0:
             self._kill()  # the keeper was killed, or may have been, and then can not have seen to it
-        await asyncio.wait([self._reading])
+        await asyncio.wait([self._output.reading])
         return status
 
     def _kill(self) -> None:
         with suppress(ProcessLookupError):  # it has ended
             os.killpg(self.pid, signal.SIGKILL)
-
-    def _last_lines(self) -> list[str]:
-        lines = [line.strip() for line in self._tail.decode(errors="replace").splitlines()]
-        return [line for line in lines if line][-LOG_TAIL_LINES:]
-
-    async def _read_output(self) -> None:
-        while output := await self._output.read(LOG_TAIL_BYTES):
-            self._tail = (self._tail + output)[-LOG_TAIL_BYTES:]
-            self._on_output(output)
-
-
-class _ClosedAtItsEnd(asyncio.StreamReaderProtocol):
-    def eof_received(self) -> bool:
-        super().eof_received()
-        return False
-
-
-async def _reader(pipe: int) -> asyncio.StreamReader:
-    """What comes out of a pipe's end, which is closed when that is all."""
-    reader = asyncio.StreamReader()
-    await asyncio.get_running_loop().connect_read_pipe(lambda: _ClosedAtItsEnd(reader), FileIO(pipe))
-    return reader
 
 
 def _signal_name(number: int) -> str:

@@ -80,7 +80,7 @@ def left_running(path: Path) -> Record | None:
         if about.st_uid != os.geteuid() or about.st_mode & 0o077:
             return None
         record = Record(**json.loads(os.read(file, 4096)))
-    except (OSError, ValueError, TypeError):
+    except (OSError, ValueError, TypeError, RecursionError):
         return None
     finally:
         os.close(file)

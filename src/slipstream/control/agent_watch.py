@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import aclosing, suppress
-from typing import Any
+from contextlib import aclosing
+from math import inf
 
 import aiohttp
 import msgspec
@@ -19,13 +19,16 @@ from slipstream.core.request import Pool
 from slipstream.engines.agent import AgentRefused, AgentState, read_state, report_of
 from slipstream.engines.document import UNREADABLE
 
-__all__ = ["AgentClient", "AgentWatch"]
+__all__ = ["ASK_AGAIN_S", "BREATH_S", "AgentClient", "AgentWatch"]
 
 ANSWER_S = 5.0
 """How long an agent may take to answer what is not a watch."""
 SILENT_AFTER = 3.0
 """Intervals without a word after which an agent counts as silent."""
 ASK_AGAIN_S = 1.0
+"""Between two tries to hear an agent that is silent."""
+BREATH_S = 0.001
+"""Between two states: an agent that never stops talking must not be all that the gateway hears."""
 LONGEST_LINE = 1024 * 1024
 
 log = structlog.get_logger(__name__)
@@ -44,21 +47,21 @@ class AgentClient:
         self._holder = holder
         self._session: aiohttp.ClientSession | None = None
 
-    async def state(self) -> AgentState:
-        """What the agent says now."""
-        return await self._ask("GET", "/state")
-
-    async def drain(self) -> AgentState:
-        """Have it want no new requests. Raises `AgentRefused` when it does not."""
-        return await self._ask("POST", "/drain", {"holder": self._holder})
-
-    async def resume(self) -> AgentState:
-        """Have it want requests again. Raises `AgentRefused` when it does not."""
-        return await self._ask("POST", "/resume", {"holder": self._holder})
-
     async def speculation(self, *, active: bool) -> AgentState:
         """Have it begin to change its role; the state tells how that goes. Raises `AgentRefused` when it does not."""
-        return await self._ask("POST", "/speculation", {"holder": self._holder, "active": active})
+        try:
+            async with self._opened().post(
+                f"{self._url}/speculation",
+                json={"holder": self._holder, "active": active},
+                headers=self._headers,
+                timeout=aiohttp.ClientTimeout(total=ANSWER_S),
+            ) as response:
+                answer = await self._whole(response)
+                if response.ok:
+                    return self._read(answer)
+                raise _refusal(self._url, response.status, answer)
+        except (aiohttp.ClientError, OSError, TimeoutError) as error:
+            raise EngineUnreachable(f"the agent at {self._url} can not be reached: {_reason(error)}") from None
 
     async def watch(self, interval_s: float = 1.0) -> AsyncGenerator[AgentState, None]:
         """The state now, after each change, and after ``interval_s`` without one, until the agent ends or can not be
@@ -72,7 +75,7 @@ class AgentClient:
                 timeout=aiohttp.ClientTimeout(total=None, sock_connect=ANSWER_S),
             ) as response:
                 if not response.ok:
-                    raise _refusal(self._url, response.status, await response.content.read(4096))
+                    raise _refusal(self._url, response.status, await self._whole(response))
                 async for line in response.content:
                     yield self._read(line)
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
@@ -86,26 +89,19 @@ class AgentClient:
         if session is not None:
             await session.close()
 
-    async def _ask(self, method: str, path: str, body: dict[str, Any] | None = None) -> AgentState:
-        try:
-            async with self._opened().request(
-                method,
-                f"{self._url}{path}",
-                json=body,
-                headers=self._headers,
-                timeout=aiohttp.ClientTimeout(total=ANSWER_S),
-            ) as response:
-                answer = await response.content.read(LONGEST_LINE)
-                if response.ok:
-                    return self._read(answer)
-                raise _refusal(self._url, response.status, answer)
-        except (aiohttp.ClientError, OSError, TimeoutError) as error:
-            raise EngineUnreachable(f"the agent at {self._url} can not be reached: {_reason(error)}") from None
-
     def _opened(self) -> aiohttp.ClientSession:
         if self._session is None:
             self._session = aiohttp.ClientSession(read_bufsize=LONGEST_LINE)
         return self._session
+
+    async def _whole(self, response: aiohttp.ClientResponse) -> bytes:
+        """The body, in however many pieces it comes."""
+        body = bytearray()
+        async for piece in response.content.iter_any():
+            body += piece
+            if len(body) > LONGEST_LINE:
+                raise EngineGarbage(f"the agent at {self._url} gave no state: more than {LONGEST_LINE} bytes")
+        return bytes(body)
 
     def _read(self, body: bytes) -> AgentState:
         try:
@@ -141,6 +137,7 @@ class AgentWatch:
         self._clock = clock
         self._sleep = sleep
         self._last: tuple[int, Pool | None, bool] | None = None
+        self._polling: asyncio.Task[None] | None = None
         self.heard = 0
         """States heard so far."""
         self.state: AgentState | None = None
@@ -151,44 +148,49 @@ class AgentWatch:
         try:
             while True:
                 error = await self._watched()
-                self.state = None
-                log.warning("agent.silent", node=self._node.name, error=str(error))
-                await self._polled()
-                log.info("agent.answers", node=self._node.name)
+                self._poll_because(error)
+                await self._sleep(ASK_AGAIN_S)
+                if self._polling is not None and self._polling.done():
+                    self._polling.result()  # a fault of ours, which must not stay unseen
         finally:
+            self._end_polling()
             await self.client.close()
 
     async def _watched(self) -> EngineError | AgentRefused:
         """Hear the agent for as long as it speaks; why it does not any more."""
-        loop = asyncio.get_running_loop()
+        loop, heard_at = asyncio.get_running_loop(), -inf
         try:
             async with (
                 asyncio.timeout(self._silence_s) as patience,
                 aclosing(self.client.watch(self._interval_s)) as states,
             ):
                 async for state in states:
-                    patience.reschedule(loop.time() + self._silence_s)
+                    now = loop.time()
+                    patience.reschedule(now + self._silence_s)
+                    if self._polling is not None:
+                        self._end_polling()
+                        log.info("agent.answers", node=self._node.name)
                     self._hear(state)
+                    if now - heard_at < BREATH_S:
+                        await self._sleep(BREATH_S)
+                    heard_at = loop.time()
         except TimeoutError:
             return EngineUnreachable(f"its agent said nothing for {self._silence_s:g} s")
         except (EngineError, AgentRefused) as error:
             return error
         return EngineUnreachable("its agent has ended")
 
-    async def _polled(self) -> None:
-        """Poll the engine until the agent answers again."""
-        polling = asyncio.create_task(self._poller.run(), name=f"poll {self._node.name}")
-        try:
-            while True:
-                await self._sleep(ASK_AGAIN_S)
-                if polling.done():
-                    polling.result()  # a fault of ours, which must not stay unseen
-                with suppress(EngineError, AgentRefused):
-                    await self.client.state()
-                    return
-        finally:
-            polling.cancel()
-            await asyncio.gather(polling, return_exceptions=True)
+    def _poll_because(self, error: EngineError | AgentRefused) -> None:
+        """Poll the engine until the agent is heard: that it can be asked is not enough."""
+        self.state = self._last = None
+        if self._polling is None:
+            log.warning("agent.silent", node=self._node.name, error=str(error))
+            self._polling = asyncio.create_task(self._poller.run(), name=f"poll {self._node.name}")
+
+    def _end_polling(self) -> None:
+        polling, self._polling = self._polling, None
+        if polling is not None:
+            polling.cancel()  # whatever it waits for, it comes no further: its next step is its end
 
     def _hear(self, state: AgentState) -> None:
         self.heard += 1
