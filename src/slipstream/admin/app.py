@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
-import msgspec
 import structlog
 from aiohttp import web
 
+from slipstream.admin.answer import answer, problem
 from slipstream.admin.auth import token_required
 from slipstream.admin.listener import Listener
 from slipstream.admin.overrides import Known, override_view, read_kind, read_override
@@ -99,43 +99,43 @@ class Admin:
         fleet["stale_calibrations"] = advice_view(stale_calibrations(self.dispatcher.fleet.nodes()))
         fleet["calibrations"] = calibrations_view(calibration_summaries(self.dispatcher.fleet.nodes()))
         fleet["not_foretold"] = advice_view(not_foretold(self.dispatcher))
-        return _json(fleet | {"overrides": self._in_force(now), "config": config_view(self.reloads, now)})
+        return answer(fleet | {"overrides": self._in_force(now), "config": config_view(self.reloads, now)})
 
     async def _decisions(self, request: web.Request) -> web.Response:
         try:
             query = read_query(request.query, self.collector.categories)
         except ValueError as error:
-            return _problem(400, str(error))
+            return problem(400, str(error))
         now = self.clock()
         wanted = islice(filter(query.matches, self.dispatcher.placements()), query.limit)
-        return _json({"decisions": [decision_view(placement, now) for placement in wanted]})
+        return answer({"decisions": [decision_view(placement, now) for placement in wanted]})
 
     async def _decision(self, request: web.Request) -> web.Response:
         request_id = request.match_info["request_id"]
         dispatcher = self.dispatcher
         found = dispatcher.find(request_id)
         if not found:
-            return _problem(404, f"no decision on a request {request_id!r} is remembered; the last 10,000 are")
+            return problem(404, f"no decision on a request {request_id!r} is remembered; the last 10,000 are")
         now = self.clock()
         attempts = [
             attempt_view(one, dispatcher.candidates(one), dispatcher.acceptance(one), now, self._pin_of(one))
             for one in found
         ]
-        return _json({"request_id": request_id, "attempts": attempts})
+        return answer({"request_id": request_id, "attempts": attempts})
 
     async def _occupancy(self, _request: web.Request) -> web.Response:
-        return _json({"groups": occupancy_view(occupancy_groups(self.dispatcher, self.clock()))})
+        return answer({"groups": occupancy_view(occupancy_groups(self.dispatcher, self.clock()))})
 
     async def _advice(self, _request: web.Request) -> web.Response:
-        return _json({"advice": advice_view(advise(self.dispatcher, self.clock()))})
+        return answer({"advice": advice_view(advise(self.dispatcher, self.clock()))})
 
     async def _overrides(self, _request: web.Request) -> web.Response:
-        return _json({"overrides": self._in_force(self.clock())})
+        return answer({"overrides": self._in_force(self.clock())})
 
     async def _override(self, request: web.Request) -> web.Response:
         # A page on the web can make a browser send anything here but this: JSON is asked about first.
         if request.content_type != "application/json":
-            return _problem(415, "an override is set with a body of content-type application/json")
+            return problem(415, "an override is set with a body of content-type application/json")
         now = self.clock()
         dispatcher = self.dispatcher
         nodes = {node.name: node.pool for node in dispatcher.fleet.nodes()}
@@ -143,25 +143,25 @@ class Admin:
             known = Known(self.collector.categories, self.key_ids(), nodes)
             override = read_override(await request.read(), known, now)
         except ValueError as error:
-            return _problem(400, str(error))
+            return problem(400, str(error))
         dispatcher.override(override, now)
-        return _json({"override": self._shown(override, now)})
+        return answer({"override": self._shown(override, now)})
 
     async def _clear(self, request: web.Request) -> web.Response:
         now = self.clock()
         try:
             kind = read_kind(request.match_info["kind"])
         except ValueError as error:
-            return _problem(400, str(error))
+            return problem(400, str(error))
         ended = self.dispatcher.clear_override(kind, request.match_info["subject"], now)
-        return _json({"cleared": [] if ended is None else [self._shown(ended, now)]})
+        return answer({"cleared": [] if ended is None else [self._shown(ended, now)]})
 
     async def _clear_all(self, _request: web.Request) -> web.Response:
         now = self.clock()
         ended = list(self.dispatcher.overrides)
         for override in ended:
             self.dispatcher.clear_override(override.kind, override.subject, now)
-        return _json({"cleared": [self._shown(override, now) for override in ended]})
+        return answer({"cleared": [self._shown(override, now) for override in ended]})
 
     def _in_force(self, now: float) -> list[dict[str, Any]]:
         self.dispatcher.expire_overrides(now)
@@ -188,30 +188,30 @@ class Admin:
         now = self.clock()
         verdict = self.roles.verdict
         changes = [change_view(change, now) for change in reversed(list(self.roles.changes))]
-        return _json({"verdict": None if verdict is None else verdict_view(verdict), "changes": changes})
+        return answer({"verdict": None if verdict is None else verdict_view(verdict), "changes": changes})
 
     async def _change_role(self, request: web.Request) -> web.Response:
         if request.content_type != "application/json":  # as for overrides
-            return _problem(415, "a role is changed with a body of content-type application/json")
+            return problem(415, "a role is changed with a body of content-type application/json")
         nodes = {node.name: node.pool for node in self.dispatcher.fleet.nodes()}
         try:
             name, pool = read_change(await request.read(), nodes)
         except ValueError as error:
-            return _problem(400, str(error))
+            return problem(400, str(error))
         try:
             change = await self.roles.change(name, pool)
         except NotChangeable as error:
-            return _problem(409, str(error))
-        return _json({"change": change_view(change, self.clock())}, 202)
+            return problem(409, str(error))
+        return answer({"change": change_view(change, self.clock())}, 202)
 
     async def _health(self, _request: web.Request) -> web.Response:
-        return _json({"status": "ok", "version": self.version})
+        return answer({"status": "ok", "version": self.version})
 
 
 @asynccontextmanager
 async def serve_admin(admin: Admin, host: str, port: int, tls: ssl.SSLContext | None = None) -> AsyncIterator[str]:
     """Serve for as long as the context lasts; yields the base URL. Raises ``OSError`` when the address is taken."""
-    runner = web.AppRunner(admin.application(), access_log=None, handle_signals=False, shutdown_timeout=CLOSE_S)
+    runner = web.AppRunner(admin.application(), handle_signals=False, shutdown_timeout=CLOSE_S)
     await runner.setup()
     server = runner.server
     assert server is not None
@@ -230,26 +230,20 @@ async def _errors_as_sentences(request: web.Request, handler: Handler) -> web.St
         return await handler(request)
     except web.HTTPMethodNotAllowed as error:
         allowed = ", ".join(sorted(error.allowed_methods))
-        response = _problem(405, f"{request.path} does not take {request.method}, but {allowed}")
+        response = problem(405, f"{request.path} does not take {request.method}, but {allowed}")
         response.headers["allow"] = allowed
         return response
     except web.HTTPNotFound:
         paths = (
             "/metrics, /fleet, /decisions, /decisions/{request_id}, /occupancy, /advice, /overrides, /roles and /health"
         )
-        return _problem(404, f"there is no {request.path}; there are {paths}")
+        return problem(404, f"there is no {request.path}; there are {paths}")
     except web.HTTPRequestEntityTooLarge:
-        return _problem(413, f"a body may have at most {MAX_BODY_BYTES} bytes")
+        return problem(413, f"a body may have at most {MAX_BODY_BYTES} bytes")
+    except web.RequestPayloadError:
+        return problem(400, "the body can not be read: it does not come as its headers say")
     except web.HTTPException as error:  # what a request does that no handler here hears of
-        return _problem(error.status, error.reason)
+        return problem(error.status, error.reason)
     except Exception:  # noqa: BLE001 - the last line of defence, and a loud one: the traceback is logged, never sent
         _log.exception("admin request failed", path=request.path)
-        return _problem(500, "this is a fault in slipstream; its log has the details")
-
-
-def _json(data: dict[str, Any], status: int = 200) -> web.Response:
-    return web.Response(body=msgspec.json.encode(data), status=status, content_type="application/json")
-
-
-def _problem(status: int, sentence: str) -> web.Response:
-    return _json({"error": {"message": sentence}}, status)
+        return problem(500, "this is a fault in slipstream; its log has the details")
