@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 import ssl
+from asyncio.subprocess import PIPE, STDOUT
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +55,24 @@ async def test_older_versions_of_tls_are_not_spoken() -> None:
         with pytest.raises((ssl.SSLError, ConnectionError)):
             async with Client.to(gateway, old):
                 pass
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="only the openssl command can ask for it")
+async def test_a_client_can_not_have_tls_agreed_on_again() -> None:
+    async with rig(certificate=certificate()) as gateway:
+        asking = await asyncio.create_subprocess_exec(
+            *("openssl", "s_client", "-tls1_2", "-connect", f"{gateway.host}:{gateway.port}", "-CAfile", AUTHORITY),
+            stdin=PIPE,
+            stdout=PIPE,
+            stderr=STDOUT,
+        )
+        assert asking.stdin is not None
+        assert asking.stdout is not None
+        async with asyncio.timeout(20):
+            await asking.stdout.readuntil(b"Verify return code: 0 (ok)")
+            asking.stdin.write(b"R\n")
+            assert b"no renegotiation" in await asking.stdout.read()
+            await asking.wait()
 
 
 async def test_a_malformed_request_over_tls_is_a_400_that_closes() -> None:

@@ -24,6 +24,7 @@ def server_context(chain: str, key: str) -> ssl.SSLContext:
 def _bare_context() -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.options |= ssl.OP_NO_RENEGOTIATION  # which OpenSSL 1.1.1 lets clients ask for without end
     context.set_alpn_protocols([_PROTOCOL])
     return context
 
