@@ -22,7 +22,7 @@ SIMULATED = ("columns", "events", "fate", "fleet_loop", "gateway", "node")
 COMPILED = sorted(
     str(path)
     for path in [
-        *PACKAGE.glob("core/**/*.py"),
+        *(path for path in PACKAGE.glob("core/**/*.py") if path.name != "compilation.py"),
         *(path for path in PACKAGE.glob("gateway/*.py") if path.name not in INTERPRETED),
         PACKAGE / "engines/catalogue.py",
         *(PACKAGE / f"enginemodel/{name}.py" for name in MODELLED),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from pathlib import Path
 
@@ -10,12 +11,20 @@ import pytest
 import slipstream.core.fleet
 import slipstream.core.policy.threshold
 import slipstream.gateway.exchange
+from slipstream.core.outcome import Ending, Outcome
+from slipstream.core.request import RequestShape
 
 
 @pytest.mark.skipif("SLIPSTREAM_EXPECT_COMPILED" not in os.environ, reason="this run is of the pure Python package")
 def test_the_hot_path_is_compiled_where_it_should_be() -> None:
     for module in (slipstream.core.fleet, slipstream.core.policy.threshold, slipstream.gateway.exchange):
         assert Path(module.__file__ or "").suffix == ".so", module.__name__
+
+
+@pytest.mark.skipif("SLIPSTREAM_EXPECT_COMPILED" not in os.environ, reason="this run is of the pure Python package")
+def test_what_is_remembered_of_each_request_is_nothing_for_the_collector_of_garbage() -> None:
+    for remembered in (Outcome(Ending.COMPLETED), RequestShape("m", "chat")):
+        assert not gc.is_tracked(remembered), type(remembered).__name__
 
 
 @pytest.mark.skipif("SLIPSTREAM_EXPECT_COMPILED" in os.environ, reason="this run is of the compiled package")

@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Iterator
 from typing import NamedTuple
 
 from slipstream.core.acceptance import AcceptancePrior, Identity
+from slipstream.core.compilation import mypyc_attr
 from slipstream.core.errors import AllFull, EngineError, NothingUsable, OutOfReach, ResponseNotFound, UnknownModel
 from slipstream.core.evidence import FOREIGN, CategoryEvidence
 from slipstream.core.fleet import Fleet
@@ -46,6 +47,7 @@ SENTENCE_REMEMBERED = 400
 """Characters kept of what a refused request says: no node vouches for its model, so it may be of any length."""
 
 
+@mypyc_attr(acyclic=True)
 class Placement:
     """One request booked on one node, until and after it is settled. ``outcome`` is ``None`` while it runs.
 

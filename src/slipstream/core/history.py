@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from slipstream.core.compilation import mypyc_attr
 from slipstream.core.dispatch import Placement
 from slipstream.core.request import RequestShape
 
 __all__ = ["Attempt", "History"]
 
 
+@mypyc_attr(acyclic=True)
 class Attempt:
     """One placement, and how full its node was just before.
 
@@ -26,6 +28,7 @@ class Attempt:
         self.limit = state.limit
 
 
+@mypyc_attr(acyclic=True)
 class History:
     """What became of one request. Every placement in it is settled.
 

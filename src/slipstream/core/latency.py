@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from slipstream.core.compilation import mypyc_attr
+
 __all__ = ["Latency", "latency_of", "time_per_output_token"]
 
 
+@mypyc_attr(acyclic=True)
 class Latency:
     """``ttft_s``: time to the first content, reasoning or tool delta, ``None`` when not streamed or nothing came.
     ``tpot_s``: mean time per output token after the first, ``None`` without a token count, a first token time or a

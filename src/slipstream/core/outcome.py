@@ -5,6 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 
 from slipstream.core.acceptance import SpeculationSample
+from slipstream.core.compilation import mypyc_attr
 from slipstream.core.latency import Latency
 
 __all__ = ["Ending", "Outcome", "ResponseStatistics"]
@@ -30,6 +31,7 @@ class Ending(StrEnum):
     """The gateway itself could open no connection: no fault of the node."""
 
 
+@mypyc_attr(acyclic=True)
 class ResponseStatistics:
     """What a finished response says of itself; ``None`` = it did not say.
 
@@ -59,6 +61,7 @@ class ResponseStatistics:
     __hash__ = None  # type: ignore[assignment] # compared, never a key
 
 
+@mypyc_attr(acyclic=True)
 class Outcome:
     """One attempt at one node, ended.
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from enum import StrEnum
 
+from slipstream.core.compilation import mypyc_attr
+
 __all__ = ["PinSource", "Pool", "RequestShape", "TrafficClass"]
 
 
@@ -32,6 +34,7 @@ class TrafficClass(StrEnum):
     BULK = "bulk"
 
 
+@mypyc_attr(acyclic=True)
 class RequestShape:
     """All that a routing policy may know of a request. It carries no text and no HTTP.
 

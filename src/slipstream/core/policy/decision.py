@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import Literal, NamedTuple
 
 from slipstream.core.acceptance import Source
+from slipstream.core.compilation import mypyc_attr
 from slipstream.core.reason import Reason
 from slipstream.core.request import Pool
 
 __all__ = ["AcceptanceFigure", "Candidate", "Decision", "Foretold"]
 
 
+@mypyc_attr(acyclic=True)
 class Decision:
     """Where a request goes and why.
 
