@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
@@ -9,6 +10,7 @@ import msgspec
 import pytest
 from structlog.testing import capture_logs
 
+from agent_states import QUIET
 from slipstream.control.roles import FORGOTTEN_S, UNHEARD_S, RoleKeeper
 from slipstream.core.errors import EngineUnreachable
 from slipstream.core.fleet import Fleet
@@ -16,38 +18,9 @@ from slipstream.core.node import NodeReport, NodeSpec, SpeculativeCounters
 from slipstream.core.node_state import NodeState
 from slipstream.core.request import Pool
 from slipstream.core.roles import NotChangeable, RoleReason, RoleSettings, fleet_tau
-from slipstream.engines.agent import AgentEngine, AgentRefused, AgentState, AgentSwitch, Transition
+from slipstream.engines.agent import AgentRefused, AgentState, AgentSwitch, Transition
 
 SETTINGS = RoleSettings(high_for_s=5.0, low_for_s=5.0, minimum_dwell_s=10.0, transition_s=10.0, surge_ceiling=6)
-QUIET = AgentState(
-    name="n",
-    role=Pool.SPECULATIVE,
-    transition=None,
-    draining=False,
-    healthy=True,
-    error=None,
-    switchable=True,
-    holder=None,
-    speculator=None,
-    speculative_capacity=None,
-    running=0,
-    waiting=0,
-    capacity=8,
-    kv_use=None,
-    drafted=None,
-    accepted=None,
-    verify_steps=None,
-    generated_tokens=None,
-    alpha=None,
-    tau=None,
-    engine=AgentEngine("vllm", "1", "m", ("m",)),
-    fingerprint=None,
-    switches=(),
-    age_s=0.0,
-    readings=1,
-    version=1,
-    time=0.0,
-)
 
 
 @dataclass
@@ -66,19 +39,24 @@ class SaidAgent:
         if self.refuses is not None:
             raise self.refuses
         self.told.append(active)
-        self.says(transition="draining")
+        self.says(transition="draining", target=Pool.SPECULATIVE if active else Pool.STANDARD)
         assert self.state is not None
         return self.state
 
-    def says(self, *, transition: Transition | None) -> None:
+    def says(self, *, transition: Transition | None, target: Pool | None = None) -> None:
         assert self.state is not None
-        self.state = msgspec.structs.replace(self.state, transition=transition)
+        self.state = msgspec.structs.replace(self.state, transition=transition, target=target)
 
     def switched(self, to: Pool, *, ok: bool = True, why: str | None = None) -> None:
         assert self.state is not None
         switch = AgentSwitch(self.state.role, to, 7.0, ok, why, {"draining": 1.0, "starting": 3.0})
         self.state = msgspec.structs.replace(
-            self.state, transition=None, role=to if ok else self.state.role, switches=(*self.state.switches, switch)
+            self.state,
+            transition=None,
+            target=None,
+            role=to if ok else self.state.role,
+            switches=(*self.state.switches, switch),
+            time=switch.began + sum(switch.phases.values()),
         )
 
 
@@ -168,15 +146,35 @@ async def test_a_gateway_that_comes_back_during_a_change_begins_no_second_one() 
     await rig.surge()
     told = list(rig.agents["spec-0"].told)
     rig.keeper = rig.anew()
-    rig.agents["spec-0"].says(transition="starting")
+    rig.agents["spec-0"].says(transition="starting", target=Pool.STANDARD)
     for at in (7.0, 20.0, 100.0):
         await rig.look(at)
     assert [agent.told for agent in rig.agents.values()] == [told, [], []]
+    (change,) = rig.keeper.changes
+    assert (change.node, change.pool, change.by) == ("spec-0", Pool.STANDARD, "agent")
     rig.agents["spec-0"].switched(Pool.STANDARD)
     rig.report("spec-0", Pool.STANDARD)
     await rig.look(101.0)
+    assert change.ok
     assert rig.keeper.verdict is not None
     assert rig.keeper.verdict.speculative == 1  # roles are read from the agents
+
+
+@pytest.mark.parametrize("heard", [True, False])
+async def test_a_gateway_that_comes_back_after_a_change_lets_the_node_keep_its_role_for_a_while(heard: bool) -> None:
+    rig = Rig(replace(SETTINGS, minimum_standard=0))
+    rig.agents["spec-0"].switched(Pool.STANDARD)
+    rig.report("spec-0", Pool.STANDARD)
+    state = rig.agents["spec-0"].state
+    if not heard:
+        rig.agents["spec-0"].state = None
+        await rig.look(-1.0)
+        rig.agents["spec-0"].state = state
+    del rig.agents["std-0"]  # so that there is one that could change
+    await rig.look(0.0)
+    assert await rig.look(6.0) is RoleReason.DWELLING
+    assert await rig.look(10.5) is RoleReason.QUIET
+    assert rig.agents["spec-0"].told == [True]
 
 
 async def test_a_clock_that_jumps_while_an_agent_changes_its_role_ends_nothing() -> None:
@@ -221,7 +219,7 @@ async def test_an_agent_that_refuses_is_no_change() -> None:
 
 async def test_a_change_that_others_began_is_waited_for() -> None:
     rig = Rig()
-    rig.agents["std-0"].says(transition="draining")
+    rig.agents["std-0"].says(transition="draining", target=Pool.SPECULATIVE)
     await rig.look(0.0)
     assert rig.keeper.running is not None
     assert (rig.keeper.running.by, rig.keeper.running.pool) == ("agent", Pool.SPECULATIVE)
@@ -233,12 +231,60 @@ async def test_a_change_that_others_began_is_waited_for() -> None:
 async def test_an_engine_that_starts_changes_no_role_and_none_is_changed_meanwhile() -> None:
     rig = Rig()
     rig.agents["std-0"].says(transition="warming")
-    await rig.surge()
+    rig.take(4)
+    rig.waiting = 20
+    await rig.look(0.0)
+    assert await rig.look(6.0) is RoleReason.IN_TRANSITION
     assert rig.keeper.running is None
     assert not rig.keeper.changes
     rig.agents["std-0"].says(transition=None)
     await rig.look(7.0)
     assert rig.agents["spec-0"].told == [False]
+
+
+async def test_an_agent_that_ends_its_requests_to_end_itself_changes_no_role() -> None:
+    rig = Rig()
+    rig.agents["std-0"].says(transition="draining")
+    await rig.look(0.0)
+    rig.agents["std-0"].state = None
+    await rig.look(1.0)
+    assert not rig.keeper.changes
+    await rig.keeper.change("spec-0", Pool.STANDARD)
+
+
+async def test_a_node_that_gets_another_agent_ends_its_change_whatever_that_one_did_before() -> None:
+    rig = Rig()
+    await rig.surge()
+    other = SaidAgent(QUIET)
+    other.switched(Pool.STANDARD)
+    rig.agents["spec-0"] = other
+    rig.fleet.remove("spec-0")
+    rig.fleet.add(NodeSpec("spec-0", "http://spec-0", Pool.SPECULATIVE, ceiling=4, agent="http://another"), 7.0)
+    rig.report("spec-0", Pool.STANDARD)
+    await rig.look(8.0)
+    assert (rig.keeper.changes[0].ok, rig.keeper.changes[0].why) == (False, "the node has another agent by now")
+
+
+async def test_a_change_that_has_ended_before_its_agent_refuses_it_ends_once() -> None:
+    rig = Rig(None)
+    asked = asyncio.Event()
+
+    async def too_late(*, active: bool) -> AgentState:
+        await asked.wait()
+        raise EngineUnreachable("no answer")
+
+    rig.agents["spec-0"].speculation = too_late  # type: ignore[method-assign]  # an agent that takes its time
+    changing = asyncio.create_task(rig.keeper.change("spec-0", Pool.STANDARD))
+    await asyncio.sleep(0)
+    del rig.agents["spec-0"]
+    await rig.look(1.0)
+    await rig.keeper.change("spec-1", Pool.STANDARD)
+    asked.set()
+    with pytest.raises(NotChangeable, match="the node has left the fleet"):
+        await changing
+    assert rig.keeper.running is not None
+    assert rig.keeper.running.node == "spec-1"
+    assert rig.keeper.counts[Pool.STANDARD, False] == 1
 
 
 @pytest.mark.parametrize("role", list(Pool))
@@ -261,7 +307,7 @@ async def test_a_change_is_not_waited_for_for_ever() -> None:
     await rig.look(UNHEARD_S)
     assert rig.keeper.changes[0].ok is None
     await rig.look(UNHEARD_S + 7.0)
-    assert rig.keeper.changes[0].why == "nothing was heard of it for 3600 s"
+    assert rig.keeper.changes[0].why == "nothing was heard of it for 900 s"
 
 
 async def test_a_node_that_leaves_ends_its_change() -> None:

@@ -7,25 +7,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from agent_states import QUIET
 from slipstream.core.errors import EngineGarbage
 from slipstream.core.node import NodeReport, SpeculativeCounters, SpeculatorKind
 from slipstream.core.request import Pool
-from slipstream.engines.agent import AgentEngine, AgentSpeculator, AgentState, AgentSwitch, read_state, report_of
+from slipstream.engines.agent import AgentEngine, AgentSpeculator, AgentSwitch, read_state, report_of
 
-STATE = AgentState(
-    name="n",
-    role=Pool.SPECULATIVE,
-    transition=None,
-    draining=False,
-    healthy=True,
-    error=None,
-    switchable=True,
-    holder=None,
+STATE = msgspec.structs.replace(
+    QUIET,
     speculator=AgentSpeculator("draft", SpeculatorKind.DRAFT, 4),
     speculative_capacity=5,
     running=2,
     waiting=1,
-    capacity=8,
     kv_use=0.25,
     drafted=100,
     accepted=60,
@@ -37,9 +30,6 @@ STATE = AgentState(
     fingerprint="0011223344556677",
     switches=(AgentSwitch(Pool.STANDARD, Pool.SPECULATIVE, 1.0, True, None, {"draining": 0.5}),),
     age_s=0.05,
-    readings=9,
-    version=7,
-    time=1000.0,
 )
 BODY = msgspec.json.encode(STATE)
 
@@ -93,6 +83,7 @@ def test_what_an_agent_does_not_know_is_not_known() -> None:
     [
         ("role", "both"),
         ("transition", "flying"),
+        ("target", "both"),
         ("running", -1),
         ("running", 2**53 + 1),
         ("kv_use", 1.5),

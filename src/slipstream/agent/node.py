@@ -427,6 +427,7 @@ class NodeAgent:
             name=self._settings.name,
             role=role,
             transition=self._transition,
+            target=self._wanted,
             draining=self._drained or self._transition is not None or self._wanted is not None,
             switchable=self._engine.switchable,
             holder=self._hold.holder(self._clock()),

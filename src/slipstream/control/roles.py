@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
 from math import inf
 from typing import Protocol
 
@@ -21,6 +22,7 @@ from slipstream.core.roles import (
     RoleChange,
     RoleController,
     RoleNode,
+    RoleReason,
     RoleSettings,
     RoleVerdict,
     fleet_tau,
@@ -32,8 +34,8 @@ __all__ = ["Agent", "Commands", "RoleKeeper"]
 CHANGES_REMEMBERED = 1_000
 FORGOTTEN_S = 10.0
 """A change that its agent says nothing of for so long ended without a word, as where the agent was started anew."""
-UNHEARD_S = 3600.0
-"""A change of which nothing is heard for so long has failed."""
+UNHEARD_S = 900.0
+"""A change of which nothing is heard for so long has failed. By default one takes 720 s at most."""
 
 log = structlog.get_logger(__name__)
 
@@ -85,8 +87,10 @@ class RoleKeeper:
         self._override = override
         self._clock = clock
         self._sleep = sleep
-        self._since: dict[str, tuple[Pool, float]] = {}
+        self._since: dict[str, tuple[Pool, float | None]] = {}
+        """The role of each node at the last look, and since when it has it; ``None`` = that is not known yet."""
         self._before: AgentSwitch | None = None
+        self._address: str | None = None
         self._ceiling: int | None = None
         self.running: RoleChange | None = None
         """The change that has begun and not ended."""
@@ -130,9 +134,11 @@ class RoleKeeper:
             return
         now, waiting = self._clock(), self._waiting()
         verdict = self._controller.look(self._nodes(settings, waiting, now), waiting, now)
+        if verdict.node is not None and self._some_engine_starts():
+            verdict = replace(verdict, reason=RoleReason.IN_TRANSITION, node=None, pool=None)
         self._tell(verdict)
         self._move_ceilings(settings.surge_ceiling if verdict.raised else None)
-        if verdict.node is not None and verdict.pool is not None and not self._some_engine_starts():
+        if verdict.node is not None and verdict.pool is not None:
             await self._begin(verdict.node, verdict.pool, "controller", verdict)
 
     async def change(self, name: str, pool: Pool) -> RoleChange:
@@ -165,12 +171,14 @@ class RoleKeeper:
         try:
             await agent.client.speculation(active=pool is Pool.SPECULATIVE)
         except (AgentRefused, EngineError) as error:
-            self._end(change, ok=False, why=str(error), phases=None)
+            if self.running is change:  # and has not ended meanwhile, as where its node has left
+                self._end(change, ok=False, why=str(error), phases=None)
         return change
 
     def _start(self, change: RoleChange, state: AgentState | None) -> None:
         self.running = change
         self._before = state.switches[-1] if state is not None and state.switches else None
+        self._address = self._address_of(change.node)
         self.changes.append(change)
         self._controller.began(change.node)
         numbers = {} if change.verdict is None else _numbers(change.verdict)
@@ -184,6 +192,9 @@ class RoleKeeper:
         agent = self._agents().get(change.node)
         if agent is None:
             self._end(change, ok=False, why="the node has left the fleet", phases=None)
+            return
+        if self._address_of(change.node) != self._address:
+            self._end(change, ok=False, why="the node has another agent by now", phases=None)
             return
         state = agent.state
         if state is not None and state.transition is None and state.switches and state.switches[-1] != self._before:
@@ -206,19 +217,20 @@ class RoleKeeper:
         else:
             log.warning("role.kept", node=change.node, pool=change.pool, because=why)
 
+    def _address_of(self, name: str) -> str | None:
+        node = self._fleet.node(name)
+        return None if node is None else node.spec.agent
+
     def _some_engine_starts(self) -> bool:
         """Whether some node is not there yet, or not again: then the fleet is a node short already."""
         return any(one.state is not None and one.state.transition is not None for one in self._agents().values())
 
     def _notice(self) -> None:
-        """A change that an agent was told of by others: an engine starts at other times too, and ends its requests then
-        alone.
-        """
+        """A change that an agent was told of by others, or by a gateway before this one."""
         for name, agent in self._agents().items():
-            state, node = agent.state, self._fleet.node(name)
-            if state is not None and state.transition in ("draining", "stopping") and node is not None:
-                to = Pool.STANDARD if node.pool is Pool.SPECULATIVE else Pool.SPECULATIVE
-                self._start(RoleChange(name, to, "agent", self._clock()), state)
+            state = agent.state
+            if state is not None and state.target is not None and self._fleet.node(name) is not None:
+                self._start(RoleChange(name, state.target, "agent", self._clock()), state)
                 return
 
     def _nodes(self, settings: RoleSettings, waiting: int, now: float) -> list[RoleNode]:
@@ -226,18 +238,34 @@ class RoleKeeper:
         changing = None if self.running is None else self.running.node
         before, self._since = self._since, {}
         for node in self._fleet.nodes():
-            pool, since = before.get(node.name, (node.pool, -inf))
-            self._since[node.name] = node.pool, since if pool is node.pool else now
+            pool, since = before.get(node.name, (node.pool, None))
+            if since is None:
+                since = self._changed_at(node.name, now)
+            elif pool is not node.pool:
+                since = now
+            self._since[node.name] = node.pool, since
         nodes = [node for node in self._fleet.nodes() if node.usable and node.name != changing]
         agents, tau = self._agents(), fleet_tau(self._fleet.nodes())
         demand = waiting + sum(node.occupancy for node in nodes)
         each = max(1, round(demand / max(1, len(nodes))))
         return [self._seen(node, agents.get(node.name), each, tau, settings) for node in nodes]
 
+    def _changed_at(self, name: str, now: float) -> float | None:
+        """When a node that was not here before took its role: its agent knows, and outlives gateways; ``None`` = that
+        was not heard yet.
+        """
+        agent = self._agents().get(name)
+        if agent is None:
+            return -inf
+        if agent.state is None:
+            return None
+        ends = [one.began + sum(one.phases.values()) for one in agent.state.switches if one.ok]
+        return now - max(0.0, agent.state.time - ends[-1]) if ends else -inf
+
     def _seen(
         self, node: NodeState, agent: Agent | None, each: int, tau: float | None, settings: RoleSettings
     ) -> RoleNode:
-        quiet = min(each, node.ceiling)
+        quiet, since = min(each, node.ceiling), self._since[node.name][1]
         speculative, standard = (self._pace(node, pool, node.limit, tau) for pool in (Pool.SPECULATIVE, Pool.STANDARD))
         if speculative is None or standard is None:  # in sequences' worth of tokens, which is all that is compared
             speculative, standard = float(node.limit), node.limit * (1.0 + settings.surge_gain)
@@ -245,7 +273,7 @@ class RoleKeeper:
         return RoleNode(
             node.name,
             node.pool,
-            self._since[node.name][1],
+            -inf if since is None else since,
             node.occupancy,
             node.ceiling,
             node.limit,

@@ -64,7 +64,8 @@ class AgentSwitch(msgspec.Struct, frozen=True, rename={"was": "from"}):
 
 
 class AgentState(msgspec.Struct, frozen=True):
-    """Everything that an agent says. ``None`` = it does not know.
+    """Everything that an agent says. ``None`` = it does not know. ``target`` is the role that a switch under way is to
+    give, ``None`` = none is.
 
     ``running``, ``waiting``, ``capacity`` and ``speculative_capacity`` (ceiling − occupancy) count sequences;
     ``kv_use`` is a share. ``drafted``, ``accepted``, ``verify_steps`` and ``generated_tokens`` are the engine's
@@ -76,6 +77,7 @@ class AgentState(msgspec.Struct, frozen=True):
     name: Name
     role: Pool | None
     transition: Transition | None
+    target: Pool | None
     draining: bool
     healthy: bool
     error: Text | None
