@@ -6,6 +6,7 @@ import asyncio
 import json
 import re
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from typing import Any
 
 import aiohttp
@@ -162,13 +163,19 @@ async def test_a_port_that_is_taken_is_an_error_with_the_address() -> None:
 async def test_small_requests_bear_the_engines_key_and_what_refuses_them_is_told() -> None:
     seen: list[str | None] = []
 
-    async def answer(request: web.Request) -> web.Response:
+    async def answer(request: web.Request) -> web.StreamResponse:
         seen.append(request.headers.get("authorization"))
         model = (await request.json())["model"]
         if model == "good":
             return web.json_response({"choices": [{"text": "hello"}]})
         if model == "slow":
             await asyncio.Event().wait()
+        if model == "endless":
+            response = web.StreamResponse()
+            await response.prepare(request)
+            with suppress(ConnectionError):
+                while True:
+                    await response.write(b"x" * 65_536)
         return web.json_response({"error": "no memory"}, status=500)
 
     async with serving({"/v1/completions": answer}) as url:
@@ -177,6 +184,8 @@ async def test_small_requests_bear_the_engines_key_and_what_refuses_them_is_told
         assert set(seen) == {"Bearer key"}
         with pytest.raises(ProbeFailed, match=r"answered a small request with status 500: .*no memory"):
             await warm_up.run("bad", 5.0)
+        with pytest.raises(ProbeFailed, match=r"answered a small request with status 200: x{200}$"):
+            await warm_up.run("endless", 5.0)
         with pytest.raises(ProbeFailed, match=r"did not answer 2 small requests in 0\.05 s"):
             await warm_up.run("slow", 0.05)
     with pytest.raises(ProbeFailed, match="can not be reached"):
@@ -188,13 +197,20 @@ async def test_a_hook_url_is_told_whether_speculation_is_to_be_active() -> None:
 
     async def switch(request: web.Request) -> web.Response:
         told.append(await request.json())
+        if len(told) == 3:
+            raise web.HTTPFound("/elsewhere")
         return web.Response(status=204 if len(told) < 3 else 503, text=None if len(told) < 3 else "busy")
 
-    async with serving({"/switch": switch}) as url:
+    async def elsewhere(_request: web.Request) -> web.Response:
+        return web.Response()
+
+    async with serving({"/switch": switch, "/elsewhere": elsewhere}) as url:
         hook = EngineHook(url=f"{url}/switch")
         assert hook.switchable
         await hook.start(Pool.SPECULATIVE, 5.0)
         await hook.start(Pool.STANDARD, 5.0)
+        with pytest.raises(HookFailed, match="/switch answered with status 302: 302: Found"):  # and did not switch it
+            await hook.start(Pool.STANDARD, 5.0)
         with pytest.raises(HookFailed, match="/switch answered with status 503: busy"):
             await hook.start(Pool.STANDARD, 5.0)
     assert told[:2] == [{"active": True}, {"active": False}]

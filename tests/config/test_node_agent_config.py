@@ -89,6 +89,8 @@ def test_every_problem_is_told_with_its_place(tmp_path: Path) -> None:
             "run_file: found a key without effect; allowed: engine_outlives_agent: true besides",
         ),
         ({"command": ("vllm",), "run_file": "a\0b"}, "run_file: found "),
+        *(({"command": ("vllm",), "run_file": name}, "allowed: the name of a file") for name in ("", ".", "..", "/")),
+        ({"command": ("", "vllm")}, 'command: found ""'),
         ({"switch_url": "somewhere"}, "switch_url: found "),
         ({"token": {"file": "/nowhere/token"}}, "token: found no usable key"),
         ({"engine": "lmdeploy"}, "engine: found "),

@@ -15,6 +15,7 @@ PROMPTS = (
     "Repeat this: one two three, one two three, one two three.",
 )
 OUTPUT_TOKENS = 8
+LONGEST_ANSWER = 256 * 1024
 SAID = 200
 
 
@@ -28,7 +29,10 @@ class WarmUp:
     async def run(self, model: str, timeout_s: float) -> None:
         """Have ``model`` answer each prompt. Raises `ProbeFailed` when one is not answered within ``timeout_s``."""
         try:
-            async with asyncio.timeout(timeout_s), aiohttp.ClientSession(headers=self._headers) as session:
+            async with (
+                asyncio.timeout(timeout_s),
+                aiohttp.ClientSession(headers=self._headers, timeout=aiohttp.ClientTimeout(total=None)) as session,
+            ):
                 for prompt in PROMPTS:
                     await self._ask(session, model, prompt)
         except TimeoutError:
@@ -39,7 +43,11 @@ class WarmUp:
     async def _ask(self, session: aiohttp.ClientSession, model: str, prompt: str) -> None:
         body = {"model": model, "prompt": prompt, "max_tokens": OUTPUT_TOKENS, "temperature": 0}
         async with session.post(self._url, json=body) as response:
-            answer = await response.text(errors="replace")
-            if not response.ok or '"choices"' not in answer:
-                words = " ".join(answer.split())[:SAID]
+            answer = bytearray()
+            async for piece in response.content.iter_any():
+                answer += piece
+                if len(answer) > LONGEST_ANSWER:  # of no engine: something else has its address
+                    break
+            if not response.ok or b'"choices"' not in answer:
+                words = " ".join(answer.decode(errors="replace").split())[:SAID]
                 raise ProbeFailed(f"{self._url} answered a small request with status {response.status}: {words}")

@@ -32,7 +32,7 @@ def _hook_url(text: str) -> str:
 
 
 def _run_file(text: str) -> str:
-    if not text or "\0" in text:
+    if "\0" in text or FilePath(text).name in ("", ".."):
         raise ValueError("the name of a file")
     return text
 
@@ -132,6 +132,8 @@ def _contradictions(config: NodeAgentConfig) -> list[tuple[str, str, str]]:
     if not is_loopback(config.address.host) and config.token is None:
         allowed = "an address on loopback such as 127.0.0.1:9100, or a token besides: others can reach this one"
         found.append(("listen", f'"{config.listen}"', allowed))
+    if config.command and not config.command[0]:
+        found.append(("command", '""', "the words of a command, the first of them a program"))
     if config.command and (config.switch_command or config.switch_url is not None):
         key = "switch_command" if config.switch_command else "switch_url"
         found.append((key, "a hook beside a command", "one of them: an engine that the agent starts needs no hook"))
