@@ -19,8 +19,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -37,8 +39,9 @@ from numpy.typing import NDArray
 from slipstream.core.request import Pool
 from slipstream.costmodel.profiles import profile_of
 from slipstream.costmodel.steps import step_rows
-from slipstream.embedded import EmbeddedFleet, EmbeddedNode, EmbeddedNodeSpec
-from slipstream.embedded.model import find_model
+from slipstream.embedded.model import find_model, model_name
+from slipstream.embedded.node import SLEEPING_THREADS, EmbeddedNodeSpec, worker_command
+from slipstream.embedded.port import LOOPBACK, reserve_port
 from slipstream.enginemodel.settings import EngineSettings
 from slipstream.load import Level, LoadResult, PlannedRequest, drive, drive_at_times, made_prompt
 from slipstream.sim.scenario import Category, Equipment, GatewaySettings, NodeGroup, Policy, PolicyKind, Scenario
@@ -220,14 +223,42 @@ class Comparison:
         return found
 
 
+@dataclass(frozen=True, slots=True)
+class RealNode:
+    """An engine that nobody but who measures it asks for anything: it has no agent."""
+
+    url: str
+    model: str
+    pid: int
+
+
+@asynccontextmanager
+async def real_node(spec: EmbeddedNodeSpec) -> AsyncIterator[RealNode]:
+    """The node, once it serves; it ends with the block."""
+    with reserve_port() as reservation:
+        port = reservation.getsockname()[1]
+        process = await asyncio.create_subprocess_exec(
+            *worker_command(spec, port),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            env={**os.environ, **SLEEPING_THREADS},
+        )
+        try:
+            assert process.stdout is not None
+            if not await process.stdout.readline():
+                raise RuntimeError(f"the engine ended with status {await process.wait()}")
+            yield RealNode(f"http://{LOOPBACK}:{port}", model_name(spec.model), process.pid)
+        finally:
+            if process.returncode is None:
+                process.kill()
+            await process.wait()
+
+
 async def compare(setup: Setup, on_plan: Callable[[Compared], None]) -> Comparison:
     """Measure a node, serve plans between the rounds, and simulate each on the rounds around it. ``on_plan`` hears of
     each as it is compared.
     """
-    spec = EmbeddedNodeSpec("real", Pool.STANDARD, find_model(), slots=setup.slots)
-    async with EmbeddedFleet([spec]) as fleet:
-        (node,) = fleet.nodes
-        assert node.pid is not None
+    async with real_node(EmbeddedNodeSpec("real", Pool.STANDARD, find_model(), slots=setup.slots)) as node:
         time = NodeTime(node.pid)
         pacing = asyncio.create_task(time.keep_pace(), name="pace")
         try:
@@ -239,7 +270,7 @@ async def compare(setup: Setup, on_plan: Callable[[Compared], None]) -> Comparis
 
 
 async def interleaved(
-    node: EmbeddedNode, time: NodeTime, setup: Setup, on_plan: Callable[[Compared], None]
+    node: RealNode, time: NodeTime, setup: Setup, on_plan: Callable[[Compared], None]
 ) -> tuple[list[Measured], list[Compared]]:
     """Rounds, and the plans between any two."""
     numbers = count(1)
@@ -269,7 +300,7 @@ def request(model: str, number: int, prompt_tokens: int, output_tokens: int) -> 
     return PlannedRequest(model, messages, output_tokens, fields=fields)
 
 
-async def measured(node: EmbeddedNode, time: NodeTime, setup: Setup, numbers: Iterator[int]) -> Measured:
+async def measured(node: RealNode, time: NodeTime, setup: Setup, numbers: Iterator[int]) -> Measured:
     """A round: for each number of streams, prompts that come together, then steps in which all of them decode."""
     step_s: dict[int, float] = {}
     prompt_s = context = 0.0
@@ -291,7 +322,7 @@ async def measured(node: EmbeddedNode, time: NodeTime, setup: Setup, numbers: It
 
 
 async def served(
-    node: EmbeddedNode, time: NodeTime, setup: Setup, seed: int, numbers: Iterator[int]
+    node: RealNode, time: NodeTime, setup: Setup, seed: int, numbers: Iterator[int]
 ) -> tuple[Plan, list[LoadResult]]:
     """What arrives under a seed, its prompts as long as the engine counted them, and what became of each request."""
     traffic = CategoryTraffic("chat", 1.0, setup.prompt, setup.output)
@@ -326,7 +357,7 @@ async def served(
     return replace(plan, arrival_s=arrival_s, prompt_tokens=counted), answers
 
 
-async def together(node: EmbeddedNode, time: NodeTime, requests: Sequence[PlannedRequest]) -> list[LoadResult]:
+async def together(node: RealNode, time: NodeTime, requests: Sequence[PlannedRequest]) -> list[LoadResult]:
     """All at once."""
     time.sent(len(requests))
     level = Level(len(requests), len(requests))

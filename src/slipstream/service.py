@@ -39,8 +39,6 @@ from slipstream.core.node_state import NodeState
 from slipstream.core.overrides import Override, OverrideKind, Overrides
 from slipstream.core.policy import policy_of
 from slipstream.core.request import Pool
-from slipstream.embedded import EmbeddedNode
-from slipstream.embedded.speculator import SpeculatorChoice
 from slipstream.engines.catalogue import abort_lag_s, added_fields, gauge_lag_s, read_statistics
 from slipstream.engines.scrape import Scraper
 from slipstream.gateway.keys import KeyRing
@@ -71,7 +69,7 @@ from slipstream.telemetry.reloads import Reloads
 from slipstream.telemetry.routing_readings import routing_readings
 from slipstream.telemetry.sinks import Sinks
 
-__all__ = ["CanNotListen", "NotReady", "Service", "build_dispatcher", "embedded_config", "loopback_config", "running"]
+__all__ = ["CanNotListen", "NotReady", "Service", "build_dispatcher", "loopback_config", "running"]
 
 SURGE_NOTE = "a surge that does not pay for a change of roles"
 
@@ -308,17 +306,12 @@ def build_dispatcher(settings: Settings, specs: Sequence[NodeSpec], draw: Callab
     return Dispatcher(fleet, evidence, policy, draw, Overrides(log_override))
 
 
-def embedded_config(
-    nodes: Sequence[EmbeddedNode], gateway_port: int = 0, admin_port: int = 0, **sections: object
-) -> FleetConfig:
-    """The configuration of a fleet on this machine; port 0 picks a free one. ``sections`` replace whole sections."""
-    return loopback_config([_embedded_section(node) for node in nodes], gateway_port, admin_port, **sections)
-
-
 def loopback_config(
     nodes: Sequence[Mapping[str, object]], gateway_port: int = 0, admin_port: int = 0, **sections: object
 ) -> FleetConfig:
-    """The same, of sections of nodes."""
+    """The configuration of a fleet on this machine, of sections of nodes; port 0 picks a free one. ``sections`` replace
+    whole sections.
+    """
     return FleetConfig.model_validate(
         {
             "gateway": {"listen": f"127.0.0.1:{gateway_port}"},
@@ -327,14 +320,6 @@ def loopback_config(
             **sections,
         }
     )
-
-
-def _embedded_section(node: EmbeddedNode) -> dict[str, object]:
-    section: dict[str, object] = {"name": node.name, "url": node.url, "pool": node.pool, "engine": "llamacpp"}
-    drafts = node.spec.speculator.choice
-    if node.pool is Pool.SPECULATIVE and drafts is not SpeculatorChoice.NONE:
-        section["speculator"] = drafts.value
-    return section
 
 
 @asynccontextmanager

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from engine_nodes import children_of
 from slipstream.cli import application
 
 COMMAND = (sys.executable, "-m", "slipstream", "demo")
@@ -59,12 +60,12 @@ def started(*options: str, command: tuple[str, ...] = COMMAND) -> Iterator[subpr
 
 
 def workers_of(process: subprocess.Popen[str]) -> list[int]:
-    """Wait for the demo's two nodes."""
+    """Wait for the engines of the demo's two nodes, which are its keepers' children."""
     deadline = time.monotonic() + 30
     while time.monotonic() < deadline and process.poll() is None:
-        children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
-        if len(children) == 2:
-            return [int(child) for child in children]
+        engines = [engine for keeper in children_of(process.pid) for engine in children_of(keeper)]
+        if len(engines) == 2:
+            return engines
         time.sleep(0.01)
     pytest.fail(f"the demo started no two nodes: {process.communicate()[1] if process.poll() is not None else ''}")
 

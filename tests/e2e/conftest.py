@@ -8,8 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 import pytest
 import uvloop
 
-from engine_nodes import fleet_in_thread
-from slipstream.embedded.fleet import EmbeddedFleet
+from engine_nodes import EngineNode, engine_nodes
 
 
 def pytest_asyncio_loop_factories(
@@ -19,7 +18,7 @@ def pytest_asyncio_loop_factories(
 
 
 @pytest.fixture(scope="session")
-def shared_fleet() -> Iterator[EmbeddedFleet]:
+def shared_fleet() -> Iterator[tuple[EngineNode, ...]]:
     """One speculative node (n-gram) and one standard one. Tests leave them idle."""
-    with fleet_in_thread(speculative=1, standard=1) as fleet:
-        yield fleet
+    with engine_nodes() as nodes:
+        yield nodes

@@ -19,6 +19,7 @@ import pytest
 from openai.types.chat import ChatCompletionMessageParam
 
 from agent_rig import free_port
+from engine_nodes import EngineNode, children_of
 from live_service import Live, command, eventually, eventually_async, live
 from process_life import is_alive, wait_until_gone
 from served_command import line_with, started
@@ -28,7 +29,6 @@ from slipstream.cli.agents import embedded_engine, serving_agent
 from slipstream.config import FleetConfig
 from slipstream.config.node_agent import node_agent_config
 from slipstream.core.request import Pool
-from slipstream.embedded.fleet import EmbeddedFleet
 from slipstream.embedded.model import find_model
 
 EMULATE = command("emulate", "--dialect", "llamacpp", "--step-ms", "1", "--ttft-ms", "1")
@@ -47,10 +47,6 @@ async def reaches(session: aiohttp.ClientSession, url: str, condition: Callable[
 
     await eventually_async(holds, 30.0)
     return await state_of(session, url)
-
-
-def children_of(pid: int) -> list[int]:
-    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
 def engine_of_agent(pid: int) -> int:
@@ -178,12 +174,12 @@ def resident_bytes(pid: int) -> int:
 
 @pytest.mark.engine
 async def test_a_real_engine_lays_its_draft_down_while_a_stream_ends_and_requests_go_on(
-    shared_fleet: EmbeddedFleet,
+    shared_fleet: tuple[EngineNode, ...],
 ) -> None:
     async with drafting_agent() as (engine_url, engine, agent):
         nodes = [
             {"name": "spec-0", "url": engine_url, "pool": "speculative", "agent": agent},
-            {"name": "std-0", "url": shared_fleet.nodes[1].url, "pool": "standard"},
+            {"name": "std-0", "url": shared_fleet[1].url, "pool": "standard"},
         ]
         sections: dict[str, Any] = {name: {"listen": "127.0.0.1:0"} for name in ("gateway", "admin")}
         sections |= {"nodes": nodes, "pools": {"speculative": {"short_output_tokens": 8}}}

@@ -12,10 +12,9 @@ import openai
 import pytest
 from openai.types.chat import ChatCompletionChunk, ChatCompletionUserMessageParam
 
+from engine_nodes import EngineNode, polled_config
 from live_service import Live, eventually, eventually_async, live
 from slipstream.core.outcome import Ending
-from slipstream.embedded.fleet import EmbeddedFleet
-from slipstream.service import embedded_config
 
 pytestmark = pytest.mark.engine
 
@@ -28,16 +27,16 @@ def user(text: str) -> list[ChatCompletionUserMessageParam]:
 
 
 @pytest.fixture
-async def fleet(shared_fleet: EmbeddedFleet) -> AsyncIterator[Live]:
-    async with live(embedded_config(shared_fleet.nodes)) as service:
+async def fleet(shared_fleet: tuple[EngineNode, ...]) -> AsyncIterator[Live]:
+    async with live(polled_config(shared_fleet)) as service:
         yield service
         await service.drained()
         await engine_idle(service)
 
 
 @pytest.fixture
-def model(shared_fleet: EmbeddedFleet) -> str:
-    return shared_fleet.nodes[0].model
+def model(shared_fleet: tuple[EngineNode, ...]) -> str:
+    return shared_fleet[0].model
 
 
 async def processing(fleet: Live, node: str) -> int:

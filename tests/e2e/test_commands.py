@@ -13,18 +13,15 @@ import aiohttp
 import openai
 import pytest
 
+from engine_nodes import EngineNode, children_of
 from process_life import is_alive, wait_until_gone
 from served_command import START_S, accepts, ended, line_with, result, serving, started
-from slipstream.embedded.fleet import EmbeddedFleet
 from vllm_like_node import MODEL, vllm_like
 
 
-def children_of(pid: int) -> list[int]:
-    return [
-        int(child)
-        for thread in Path(f"/proc/{pid}/task").iterdir()
-        for child in (thread / "children").read_text().split()
-    ]
+def engines_of(pid: int) -> list[int]:
+    """Those of a fleet that `up` has started: its children are their keepers."""
+    return [engine for keeper in children_of(pid) for engine in children_of(keeper)]
 
 
 def write_config(path: Path, node: str, gateway: str = "127.0.0.1:0", admin: str = "127.0.0.1:0") -> Path:
@@ -120,8 +117,10 @@ async def test_serve_finishes_a_running_answer_when_told_to_stop(number: signal.
 
 
 @pytest.mark.engine
-async def test_serve_finishes_a_real_stream_when_told_to_stop(shared_fleet: EmbeddedFleet, tmp_path: Path) -> None:
-    node = shared_fleet.nodes[1]
+async def test_serve_finishes_a_real_stream_when_told_to_stop(
+    shared_fleet: tuple[EngineNode, ...], tmp_path: Path
+) -> None:
+    node = shared_fleet[1]
     path = write_config(tmp_path / "fleet.yaml", node.url)
     async with started("serve", "-c", str(path)) as process:
         gateway = (await line_with(process, "gateway on")).split()[2].rstrip(",")
@@ -154,8 +153,8 @@ async def test_serve_finishes_a_real_stream_when_told_to_stop(shared_fleet: Embe
 async def test_up_serves_what_it_says_and_ctrl_c_ends_everything() -> None:
     async with started("up", "--slots", "2", "--port", "0", "--admin-port", "0") as process:
         base = (await line_with(process, "base URL")).split()[-1]
-        workers = children_of(process.pid)
-        assert len(workers) == 2
+        engines = engines_of(process.pid)
+        assert len(engines) == 2
         async with openai.AsyncOpenAI(base_url=base, api_key="none", max_retries=0) as client:
             (model,) = [one.id async for one in client.models.list()]
             answer = await client.chat.completions.create(
@@ -165,38 +164,37 @@ async def test_up_serves_what_it_says_and_ctrl_c_ends_everything() -> None:
         process.send_signal(signal.SIGINT)
         status, errors = await result(process)
         assert (status, errors) == (0, "stopping\n")
-        assert not any(is_alive(worker) for worker in workers)
+        assert not any(is_alive(engine) for engine in engines)
 
 
 @pytest.mark.engine
 async def test_up_says_that_a_node_died_and_starts_it_again_and_none_is_left_when_up_is_killed() -> None:
     async with started("up", "--slots", "1", "--standard", "0", "--port", "0", "--admin-port", "0") as process:
         await line_with(process, "base URL")
-        workers = children_of(process.pid)
-        assert len(workers) == 1
-        os.kill(workers[0], signal.SIGKILL)
+        (engine,) = engines_of(process.pid)
+        os.kill(engine, signal.SIGKILL)
         assert process.stderr is not None
         async with asyncio.timeout(START_S):
             while b"spec-0 ended and is started again" not in await process.stderr.readline():
                 pass
-            while not (again := [worker for worker in children_of(process.pid) if worker not in workers]):
+            while (again := engines_of(process.pid)) in ([], [engine]):
                 await asyncio.sleep(0.02)
         process.kill()
         await process.wait()
-        assert all([await asyncio.to_thread(wait_until_gone, worker) for worker in again])
+        assert all([await asyncio.to_thread(wait_until_gone, one) for one in again])
 
 
 @pytest.mark.engine
 async def test_ctrl_c_while_up_is_still_starting_leaves_no_node_and_no_traceback() -> None:
     async with started("up", "--slots", "1", "--port", "0", "--admin-port", "0") as process:
         async with asyncio.timeout(START_S):
-            while len(workers := children_of(process.pid)) < 2:
+            while len(engines := engines_of(process.pid)) < 2:
                 await asyncio.sleep(0.01)
         process.send_signal(signal.SIGINT)
         status, errors = await result(process)
         assert status != 0
         assert "Traceback" not in errors
-        assert all([await asyncio.to_thread(wait_until_gone, worker) for worker in workers])
+        assert all([await asyncio.to_thread(wait_until_gone, engine) for engine in engines])
 
 
 @pytest.mark.engine

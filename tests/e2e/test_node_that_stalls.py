@@ -9,11 +9,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from engine_nodes import EngineNode, polled_config
 from live_service import Live, eventually, live
 from slipstream.core.policy import Reason
-from slipstream.embedded.fleet import EmbeddedFleet
-from slipstream.embedded.node import EmbeddedNode
-from slipstream.service import embedded_config
 
 pytestmark = pytest.mark.engine
 
@@ -21,9 +19,8 @@ CODE = "Write a Python function that reverses a string and returns it."
 
 
 @pytest.fixture
-def spec(shared_fleet: EmbeddedFleet) -> Iterator[EmbeddedNode]:
-    node = shared_fleet.nodes[0]
-    assert node.pid is not None
+def spec(shared_fleet: tuple[EngineNode, ...]) -> Iterator[EngineNode]:
+    node = shared_fleet[0]
     yield node
     os.kill(node.pid, signal.SIGCONT)
 
@@ -38,14 +35,13 @@ async def ask(fleet: Live, model: str, tokens: int = 16) -> tuple[str, str]:
 
 
 async def test_a_stopped_node_goes_stale_then_unhealthy_and_comes_back_with_its_request_unharmed(
-    shared_fleet: EmbeddedFleet, spec: EmbeddedNode
+    shared_fleet: tuple[EngineNode, ...], spec: EngineNode
 ) -> None:
-    config = embedded_config(
-        shared_fleet.nodes,
+    config = polled_config(
+        shared_fleet,
         pools={"speculative": {"short_output_tokens": 8}},
         control={"poll_interval_s": 0.1, "poll_timeout_s": 2.0, "stale_after_s": 0.5},
     )
-    assert spec.pid is not None
     async with live(config) as fleet:
         state = fleet.node("spec-0")
         assert await ask(fleet, spec.model) == ("spec-0", "speculative")
@@ -74,4 +70,4 @@ async def test_a_stopped_node_goes_stale_then_unhealthy_and_comes_back_with_its_
         await fleet.drained()
         assert (await fleet.admin("/advice"))["advice"] == []
         await eventually(lambda: state.occupancy == 0)
-    assert spec.starts == 1
+    assert spec.process.poll() is None

@@ -12,10 +12,9 @@ import pytest
 from openai.types.chat import ChatCompletionUserMessageParam
 from prometheus_client.parser import text_string_to_metric_families
 
+from engine_nodes import EngineNode, polled_config
 from live_service import COMMAND_ENVIRONMENT, Live, command, eventually, live
 from slipstream.core.policy import Reason
-from slipstream.embedded.fleet import EmbeddedFleet
-from slipstream.service import embedded_config
 
 pytestmark = pytest.mark.engine
 
@@ -29,17 +28,17 @@ def user(text: str) -> list[ChatCompletionUserMessageParam]:
 
 
 @pytest.fixture
-async def fleet(shared_fleet: EmbeddedFleet) -> AsyncIterator[Live]:
+async def fleet(shared_fleet: tuple[EngineNode, ...]) -> AsyncIterator[Live]:
     """Answers are kept shorter than what counts as short by default, to keep the tests quick."""
-    config = embedded_config(shared_fleet.nodes, pools={"speculative": {"short_output_tokens": 8}})
+    config = polled_config(shared_fleet, pools={"speculative": {"short_output_tokens": 8}})
     async with live(config) as service:
         yield service
         await service.drained()
 
 
 @pytest.fixture
-def model(shared_fleet: EmbeddedFleet) -> str:
-    return shared_fleet.nodes[0].model
+def model(shared_fleet: tuple[EngineNode, ...]) -> str:
+    return shared_fleet[0].model
 
 
 async def test_chat_and_text_completions_streamed_and_not_come_through(fleet: Live, model: str) -> None:

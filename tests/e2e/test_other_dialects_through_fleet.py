@@ -12,11 +12,10 @@ import anthropic
 import openai
 import pytest
 
+from engine_nodes import EngineNode, polled_config
 from live_service import Live, live
 from slipstream.config import FleetConfig
 from slipstream.core.outcome import Ending
-from slipstream.embedded.fleet import EmbeddedFleet
-from slipstream.service import embedded_config
 
 pytestmark = pytest.mark.engine
 
@@ -57,17 +56,17 @@ async def embedding_node() -> AsyncIterator[str]:
 
 
 @pytest.fixture
-async def fleet(shared_fleet: EmbeddedFleet) -> AsyncIterator[Live]:
+async def fleet(shared_fleet: tuple[EngineNode, ...]) -> AsyncIterator[Live]:
     """Answers are kept shorter than what counts as short by default, to keep the tests quick."""
-    config = embedded_config(shared_fleet.nodes, pools={"speculative": {"short_output_tokens": 8}})
+    config = polled_config(shared_fleet, pools={"speculative": {"short_output_tokens": 8}})
     async with live(config) as service:
         yield service
         await service.drained()
 
 
 @pytest.fixture
-def model(shared_fleet: EmbeddedFleet) -> str:
-    return shared_fleet.nodes[0].model
+def model(shared_fleet: tuple[EngineNode, ...]) -> str:
+    return shared_fleet[0].model
 
 
 async def test_messages_are_categorised_routed_counted_and_streamed(fleet: Live, model: str) -> None:

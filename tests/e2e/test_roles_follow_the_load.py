@@ -8,10 +8,9 @@ from pathlib import Path
 import pytest
 
 from live_service import Live, eventually, live
-from slipstream.cli.dynamic_fleet import ROLES, dynamic_nodes
+from slipstream.cli.local_fleet import ROLES, local_nodes
 from slipstream.core.request import Pool
 from slipstream.core.roles import RoleReason
-from slipstream.embedded import embedded_nodes
 from slipstream.embedded.model import find_model
 from slipstream.service import loopback_config
 
@@ -43,7 +42,7 @@ async def ask_again_and_again(fleet: Live, over: asyncio.Event, endings: list[st
 @pytest.mark.engine
 async def test_in_a_surge_the_draft_is_unloaded_and_after_it_loaded_again_and_no_stream_is_cut() -> None:
     draft = f"draft:{find_model()}"
-    async with dynamic_nodes(embedded_nodes(speculator=draft, slots=2), draft) as nodes:
+    async with local_nodes(speculator=draft, slots=2) as nodes:
         config = loopback_config(
             nodes,
             roles={**ROLES, **SOON},

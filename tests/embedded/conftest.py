@@ -5,14 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from engine_nodes import fleet_in_thread
-from slipstream.embedded.fleet import EmbeddedFleet
+from engine_nodes import EngineNode, engine_nodes
 
 
 @pytest.fixture(scope="package")
-def shared_fleet() -> Iterator[EmbeddedFleet]:
-    with fleet_in_thread(speculative=1, standard=1) as fleet:
-        yield fleet
+def shared_fleet() -> Iterator[tuple[EngineNode, ...]]:
+    with engine_nodes() as nodes:
+        yield nodes
 
 
 @pytest.fixture

@@ -20,6 +20,7 @@ from slipstream.agent.warm_up import WarmUp
 from slipstream.config.node_agent import NodeAgentConfig
 from slipstream.core.node import NodeSpec
 from slipstream.core.request import Pool
+from slipstream.embedded.errors import UnusableSpec
 from slipstream.embedded.model import find_model
 from slipstream.embedded.node import SLEEPING_THREADS, EmbeddedNodeSpec, worker_command
 from slipstream.embedded.port import LOOPBACK, reserve_port
@@ -82,9 +83,10 @@ def embedded_engine(
     """llama.cpp in both roles, on a port that stays its own as long as the context lasts; ``port`` ``None`` = a free
     one. Gives the configuration with the engine's address. Raises an `EmbeddedError`.
     """
-    spec = EmbeddedNodeSpec(
-        config.name, config.role, find_model(model), parse_speculator(speculator), slots=slots, port=port
-    )
+    drafts = parse_speculator(speculator)
+    if drafts == NO_SPECULATOR:
+        raise UnusableSpec(f"Node {config.name} would not speculate in either role: use ngram or draft:PATH.gguf.")
+    spec = EmbeddedNodeSpec(config.name, config.role, find_model(model), drafts, slots=slots, port=port)
     reservation: socket.socket = reserve_port(port)
     try:
         taken: int = reservation.getsockname()[1]

@@ -14,6 +14,7 @@ import uvloop
 from rich.console import Console
 from rich.progress import Progress
 
+from slipstream.agent.errors import AgentError
 from slipstream.calibrate.errors import NodeBusy, NodeUnusable
 from slipstream.calibrate.findings import Findings, findings_of
 from slipstream.calibrate.measured_profile import profile_document
@@ -27,13 +28,14 @@ from slipstream.cli.calibrate_question import Question
 from slipstream.cli.calibrate_report import calibrate_report
 from slipstream.cli.descriptors import allow_many_connections
 from slipstream.cli.drawn_bar import drawn_bar
+from slipstream.cli.local_fleet import local_nodes
 from slipstream.cli.override import sentence
 from slipstream.cli.stopping import stop_signals
 from slipstream.core.request import Pool
 from slipstream.costmodel.errors import ImpossibleInput
 from slipstream.costmodel.profiles import profile_of
-from slipstream.embedded import EmbeddedFleet, embedded_nodes
 from slipstream.embedded.errors import EmbeddedError
+from slipstream.telemetry.logs import configure_logs
 
 __all__ = ["run"]
 
@@ -45,13 +47,14 @@ def run(question: Question) -> None:
     """Measure, print, and exit with the status that says how it went."""
     try:
         asked = asked_of(question)
+        configure_logs("warning", "console")
         allow_many_connections()
         findings = uvloop.run(_found(asked))
     except ImpossibleInput as error:
         raise _ended(Status.IMPOSSIBLE, str(error)) from None
     except NodeBusy as error:
         raise _ended(Status.BUSY, str(error)) from None
-    except (NodeUnusable, EmbeddedError) as error:
+    except (NodeUnusable, EmbeddedError, AgentError) as error:
         raise _ended(Status.UNUSABLE, str(error)) from None
     verdict = verdict_of(findings)
     answer = {
@@ -137,9 +140,9 @@ async def _found(asked: Asked) -> Findings:
         async with AsyncExitStack() as stack:
             standard_url, speculative_urls = asked.standard, asked.speculative
             if question.embedded:
-                specs = embedded_nodes(model=question.gguf, speculator=asked.drafts, slots=question.slots)
-                fleet = await stack.enter_async_context(EmbeddedFleet(specs))
-                speculative_urls, standard_url = (fleet.nodes[0].url,), fleet.nodes[1].url
+                started = local_nodes(model=question.gguf, speculator=asked.drafts, slots=question.slots)
+                drafting, plain = await stack.enter_async_context(started)
+                speculative_urls, standard_url = (drafting["url"],), plain["url"]
             nodes: list[CalibratedNode] = []
             for url in (standard_url, *speculative_urls):
                 kind = asked.speculator_kind if nodes else None

@@ -18,10 +18,10 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from slipstream.cli.admin_client import fetch
 from slipstream.cli.demo_prompts import PROMPTS, planned
 from slipstream.cli.demo_report import DemoRun, document, introduction, problem_of, report
+from slipstream.cli.local_fleet import local_nodes
 from slipstream.core.errors import SlipstreamError
-from slipstream.embedded import EmbeddedFleet, embedded_nodes
 from slipstream.load import Level, LoadResult, drive
-from slipstream.service import Service, embedded_config, running
+from slipstream.service import Service, loopback_config, running
 from slipstream.telemetry.logs import configure_logs
 
 __all__ = ["demo", "rising_levels"]
@@ -89,13 +89,12 @@ def rising_levels(requests: int) -> list[Level]:
 
 
 async def _run(requests: int, model: Path | None, speculator: str, on_ready: Callable[[], None]) -> DemoRun:
-    nodes = embedded_nodes(speculative=1, standard=1, model=model, speculator=speculator, slots=SLOTS)
     async with AsyncExitStack() as stack:
         with _progress() as progress:
             progress.add_task("starting two nodes", total=None)
-            fleet = await stack.enter_async_context(EmbeddedFleet(nodes))
-            config = embedded_config(
-                fleet.nodes,
+            nodes = await stack.enter_async_context(local_nodes(model=model, speculator=speculator, slots=SLOTS))
+            config = loopback_config(
+                nodes,
                 pools={"speculative": {"ceiling": CEILING, "short_output_tokens": SHORT_OUTPUT_TOKENS}},
                 routing={"holdback": HOLDBACK, "probe_share": PROBE_SHARE},
             )
@@ -156,11 +155,13 @@ def _clients(concurrency: int) -> str:
 
 
 def _progress() -> Progress:
+    console = Console(stderr=True)
     return Progress(
         TextColumn("{task.description}"),
         BarColumn(),
         MofNCompleteColumn(),
         TimeElapsedColumn(),
-        console=Console(stderr=True),
+        console=console,
         transient=True,
+        disable=not console.is_terminal,  # all that would be seen is the empty line that it leaves
     )

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 import uvloop
 
 from slipstream.cli.descriptors import allow_many_connections
+from slipstream.cli.local_fleet import ROLES, local_nodes
 from slipstream.cli.stopping import stop_signals
 from slipstream.config.calibration import calibration_from_file
 from slipstream.core.errors import ConfigError, ConfigProblem, SlipstreamError
 from slipstream.core.policy import PolicyKind
-from slipstream.embedded import EmbeddedFleet, EmbeddedNode, EmbeddedNodeSpec, embedded_nodes
-from slipstream.embedded.node import NodeState
-from slipstream.service import Service, embedded_config, loopback_config, running
+from slipstream.service import Service, loopback_config, running
 from slipstream.telemetry.logs import configure_logs
 
 __all__ = ["sections_of", "up"]
@@ -55,15 +54,14 @@ def up(
     except ValueError as error:
         typer.echo(error, err=True)
         raise typer.Exit(2) from None
+    if dynamic:
+        sections["roles"] = dict(ROLES)
+    nodes = local_nodes(
+        speculative=speculative, standard=standard, model=model, speculator=speculator, slots=slots, say=_say
+    )
     try:
-        nodes = embedded_nodes(
-            speculative=speculative, standard=standard, model=model, speculator=speculator, slots=slots
-        )
         _check_profile(profile)
-        if dynamic:
-            uvloop.run(_up_dynamic(nodes, speculator, port, admin_port, sections))
-        else:
-            uvloop.run(_up(EmbeddedFleet(nodes, on_progress=_report_death), port, admin_port, sections))
+        uvloop.run(_up(nodes, port, admin_port, sections))
     except SlipstreamError as error:
         typer.echo(error, err=True)
         raise typer.Exit(1) from None
@@ -96,35 +94,19 @@ def _check_profile(profile: Path | None) -> None:
         raise ConfigError((ConfigProblem(str(profile), None, "", "no usable profile", str(error)),)) from error
 
 
-async def _up(fleet: EmbeddedFleet, port: int, admin_port: int, sections: dict[str, object]) -> None:
-    async with fleet, running(embedded_config(fleet.nodes, port, admin_port, **sections)) as service:
-        await _until_told(service)
-
-
-async def _up_dynamic(
-    specs: Sequence[EmbeddedNodeSpec], speculator: str, port: int, admin_port: int, sections: dict[str, object]
+async def _up(
+    nodes: AbstractAsyncContextManager[list[dict[str, Any]]], port: int, admin_port: int, sections: dict[str, object]
 ) -> None:
-    from slipstream.cli.dynamic_fleet import ROLES, dynamic_nodes  # most fleets are started without
-
-    async with dynamic_nodes(specs, speculator) as nodes:
-        config = loopback_config(nodes, port, admin_port, roles=dict(ROLES), **sections)
-        async with running(config) as service:
-            await _until_told(service)
-
-
-async def _until_told(service: Service) -> None:
-    await service.ready(READY_TIMEOUT_S)
-    with stop_signals() as told:
-        _announce(service)
-        await told.wait()
-    typer.echo("stopping", err=True)
+    async with nodes as ready, running(loopback_config(ready, port, admin_port, **sections)) as service:
+        await service.ready(READY_TIMEOUT_S)
+        with stop_signals() as told:
+            _announce(service)
+            await told.wait()
+        typer.echo("stopping", err=True)
 
 
-def _report_death(node: EmbeddedNode) -> None:
-    if node.state is NodeState.DOWN and node.starts:
-        typer.echo(f"{node.name} ended and is started again", err=True)
-    elif node.state is NodeState.FAILED:
-        typer.echo(f"{node.name} is given up: {node.failure}", err=True)
+def _say(sentence: str) -> None:
+    typer.echo(sentence, err=True)
 
 
 def _announce(service: Service) -> None:

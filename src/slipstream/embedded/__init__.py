@@ -1,7 +1,1 @@
-"""Real llama.cpp nodes on this machine, for `slipstream up`, the demo and tests."""
-
-from slipstream.embedded.fleet import EmbeddedFleet
-from slipstream.embedded.node import EmbeddedNode, EmbeddedNodeSpec
-from slipstream.embedded.specs import embedded_nodes
-
-__all__ = ["EmbeddedFleet", "EmbeddedNode", "EmbeddedNodeSpec", "embedded_nodes"]
+"""llama.cpp's own server on this machine, in a process of its own: what runs it, its port, its model."""

@@ -5,8 +5,7 @@ EmbeddedError                   base of this part
 ├── ModelNotFound               no model was given and none is installed, or the given file is not there
 ├── ModelUnusable               the file is there and is not a model
 ├── UnusableSpec                a node is described in a way that can not be started
-├── PortTaken                   the port a node was given belongs to somebody else
-└── NodeStartFailed             a node's process ended, or said nothing, before it was ready
+└── PortTaken                   the port a node was given belongs to somebody else
 """
 
 from __future__ import annotations
@@ -18,7 +17,6 @@ __all__ = [
     "EngineNotInstalled",
     "ModelNotFound",
     "ModelUnusable",
-    "NodeStartFailed",
     "PortTaken",
     "UnusableSpec",
 ]
@@ -46,16 +44,3 @@ class UnusableSpec(EmbeddedError):
 
 class PortTaken(EmbeddedError):
     """Somebody else has the port that a node was given."""
-
-
-class NodeStartFailed(EmbeddedError):
-    """A node's process ended, or said nothing in time, before it was ready.
-
-    ``log_lines`` are the last lines of llama.cpp's log, oldest first; they are part of ``str(error)`` too, each on a
-    line of its own after the sentence.
-    """
-
-    def __init__(self, message: str, log_lines: tuple[str, ...]) -> None:
-        told = (f"{message} The end of its log:", *log_lines) if log_lines else (message,)
-        super().__init__("\n  ".join(told))
-        self.log_lines = log_lines

@@ -47,4 +47,4 @@ def parse_speculator(text: str) -> EmbeddedSpeculator:
         return EmbeddedSpeculator(SpeculatorChoice.DRAFT, find_model(Path(path)))
     if text in (SpeculatorChoice.NONE, SpeculatorChoice.NGRAM):
         return EmbeddedSpeculator(SpeculatorChoice(text))
-    raise UnusableSpec(f"There is no speculator {text!r}: use none, ngram or draft:PATH.gguf.")
+    raise UnusableSpec(f"There is no speculator {text!r}: use ngram or draft:PATH.gguf.")
