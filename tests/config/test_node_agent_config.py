@@ -125,3 +125,34 @@ def test_an_agent_that_can_not_be_is_told(tmp_path: Path, before: str, after: st
     with pytest.raises(ConfigError) as caught:
         parse(FLEET.replace(before, after), "fleet.yaml", tmp_path)
     assert sentence in str(caught.value)
+
+
+NODE = '{name: NAME, url: "http://NAME:8000", pool: speculative, agent: "http://AGENT:9100"}'
+
+
+def roles(settings: str, *agents: str) -> str:
+    entries = ", ".join(NODE.replace("NAME", f"n{i}").replace("AGENT", one) for i, one in enumerate(agents))
+    return f"roles: {{{settings}}}\nnodes: [{entries}]\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        (roles("", "a", "a"), 'nodes[1].agent: found "http://a:9100", as in nodes[0]; allowed: an agent of its own'),
+        (roles("minimum_speculative: 2", "a", "b"), "roles.minimum_speculative: found 2 speculative and 1 standard at"),
+        (roles("minimum_standard: 3", "a", "b"), "at least; allowed: at most 2 together, as many as there are nodes"),
+        (roles("low_watermark: 0.9", "a", "b"), "roles.low_watermark: found 0.9; allowed: less than the high one, 0.9"),
+    ],
+)
+def test_roles_that_can_not_be_are_told(text: str, sentence: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse(text, "fleet.yaml")
+    (problem,) = caught.value.problems
+    assert sentence in str(problem)
+
+
+def test_minimums_that_just_fit_or_of_nodes_that_are_found_are_as_given(tmp_path: Path) -> None:
+    assert parse(roles("minimum_speculative: 1", "a", "b"), "fleet.yaml").roles is not None
+    (tmp_path / "nodes.yaml").write_text(f"nodes: [{NODE}]")
+    found = "discovery: {file: nodes.yaml}\nroles: {minimum_speculative: 9}\n"
+    assert parse(found, "fleet.yaml", tmp_path).roles is not None

@@ -66,7 +66,13 @@ class Rig:
     def __init__(self, settings: RoleSettings | None = SETTINGS) -> None:
         pools = {"spec-0": Pool.SPECULATIVE, "spec-1": Pool.SPECULATIVE, "std-0": Pool.STANDARD}
         self.now = 0.0
-        self.fleet = Fleet([NodeSpec(name, f"http://{name}", pool, ceiling=4) for name, pool in pools.items()], 0.0)
+        self.fleet = Fleet(
+            [
+                NodeSpec(name, f"http://{name}", pool, ceiling=4, agent=f"http://{name}:9100")
+                for name, pool in pools.items()
+            ],
+            0.0,
+        )
         self.agents = {name: SaidAgent(msgspec.structs.replace(QUIET, role=pool)) for name, pool in pools.items()}
         self.waiting = 0
         self.ceilings: list[int | None] = []
@@ -252,17 +258,20 @@ async def test_an_agent_that_ends_its_requests_to_end_itself_changes_no_role() -
     await rig.keeper.change("spec-0", Pool.STANDARD)
 
 
-async def test_a_node_that_gets_another_agent_ends_its_change_whatever_that_one_did_before() -> None:
+@pytest.mark.parametrize(("agent", "which"), [("http://another", "another"), (None, "no")])
+async def test_a_node_that_gets_another_agent_ends_its_change_whatever_that_one_did_before(
+    agent: str | None, which: str
+) -> None:
     rig = Rig()
     await rig.surge()
     other = SaidAgent(QUIET)
     other.switched(Pool.STANDARD)
     rig.agents["spec-0"] = other
     rig.fleet.remove("spec-0")
-    rig.fleet.add(NodeSpec("spec-0", "http://spec-0", Pool.SPECULATIVE, ceiling=4, agent="http://another"), 7.0)
+    rig.fleet.add(NodeSpec("spec-0", "http://spec-0", Pool.SPECULATIVE, ceiling=4, agent=agent), 7.0)
     rig.report("spec-0", Pool.STANDARD)
     await rig.look(8.0)
-    assert (rig.keeper.changes[0].ok, rig.keeper.changes[0].why) == (False, "the node has another agent by now")
+    assert (rig.keeper.changes[0].ok, rig.keeper.changes[0].why) == (False, f"the node has {which} agent by now")
 
 
 async def test_a_change_that_has_ended_before_its_agent_refuses_it_ends_once() -> None:
@@ -276,7 +285,7 @@ async def test_a_change_that_has_ended_before_its_agent_refuses_it_ends_once() -
     rig.agents["spec-0"].speculation = too_late  # type: ignore[method-assign]  # an agent that takes its time
     changing = asyncio.create_task(rig.keeper.change("spec-0", Pool.STANDARD))
     await asyncio.sleep(0)
-    del rig.agents["spec-0"]
+    rig.fleet.remove("spec-0")
     await rig.look(1.0)
     await rig.keeper.change("spec-1", Pool.STANDARD)
     asked.set()
@@ -314,6 +323,7 @@ async def test_a_node_that_leaves_ends_its_change() -> None:
     rig = Rig()
     await rig.surge()
     del rig.agents["spec-0"]
+    rig.fleet.remove("spec-0")
     await rig.look(8.0)
     assert rig.keeper.changes[0].why == "the node has left the fleet"
 

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from slipstream.config.calibration import calibration_from_file
 from slipstream.config.document import Path, Report, value_at
 from slipstream.config.endpoints import ApiKey
-from slipstream.config.roles import check_watermarks
+from slipstream.config.roles import check_minimums, check_watermarks
 from slipstream.config.schema import DEFAULT_CATEGORIES, FleetConfig, Polling
 from slipstream.config.section import Secret
 from slipstream.config.values import (
@@ -142,11 +142,12 @@ def _nodes(data: object, report: Report) -> Iterator[ConfigProblem]:
             yield report(("nodes",), "an empty list", "at least one entry")
     first: dict[tuple[str, str], int] = {}
     for index in range(len(nodes)):
-        for key in ("name", "url"):
+        for key in ("name", "url", "agent"):
             value = _identity(key, value_at(nodes, index, key))
             seen = first.setdefault((key, value), index) if value is not None else index
             if seen != index:
-                yield report(("nodes", index, key), f'"{value}", as in nodes[{seen}]', f"a {key} of its own")
+                allowed = "an agent of its own" if key == "agent" else f"a {key} of its own"
+                yield report(("nodes", index, key), f'"{value}", as in nodes[{seen}]', allowed)
         for key in ("ceiling", "speculator") if value_at(nodes, index, "agent") is None else ():
             if value_at(nodes, index, "pool") == "standard" and value_at(nodes, index, key) is not None:
                 found = "a key without effect in the standard pool"
@@ -180,6 +181,8 @@ def _roles(data: object, report: Report) -> Iterator[ConfigProblem]:
     nodes = _entries(data, "nodes")
     if value_at(data, "discovery", "file") is None and all(value_at(node, "agent") is None for node in nodes):
         yield report(("roles",), "roles that change, and no node with an agent", "an `agent` for some node")
+    if value_at(data, "discovery", "file") is None and all(value_at(node, "resolve") is None for node in nodes):
+        yield from check_minimums(data, ("roles",), len(nodes), report)
 
 
 def _identity(key: str, value: object) -> str | None:
@@ -187,7 +190,7 @@ def _identity(key: str, value: object) -> str | None:
     if not isinstance(value, str):
         return None
     try:
-        return node_url(value) if key == "url" else value
+        return value if key == "name" else node_url(value)
     except ValueError:
         return None
 

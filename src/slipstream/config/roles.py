@@ -12,7 +12,7 @@ from slipstream.config.section import Count, Seconds, Section
 from slipstream.core.errors import ConfigProblem
 from slipstream.core.roles import RoleSettings
 
-__all__ = ["RolesSection", "check_watermarks"]
+__all__ = ["RolesSection", "check_minimums", "check_watermarks"]
 
 Ratio = Annotated[float, Field(ge=0, le=100)]
 Duration = Annotated[float, Field(ge=0, le=1e9)]
@@ -66,6 +66,18 @@ class RolesSection(Section):
     def settings(self) -> RoleSettings:
         """For the controller."""
         return RoleSettings(**self.model_dump(include=set(RoleSettings.__dataclass_fields__)))
+
+
+def check_minimums(data: object, path: Path, nodes: int, report: Report) -> Iterator[ConfigProblem]:
+    """Minimums of the pools that so many nodes can never fill both."""
+    given = {key: value_at(data, *path, key) for key in ("minimum_speculative", "minimum_standard")}
+    speculative, standard = given.values()
+    speculative = _USUAL.minimum_speculative if speculative is None else speculative
+    standard = _USUAL.minimum_standard if standard is None else standard
+    if isinstance(speculative, int) and isinstance(standard, int) and speculative + standard > nodes:
+        key = next((key for key, value in given.items() if value is not None), "minimum_standard")
+        found = f"{speculative} speculative and {standard} standard at least"
+        yield report((*path, key), found, f"at most {nodes} together, as many as there are nodes")
 
 
 def check_watermarks(data: object, path: Path, report: Report) -> Iterator[ConfigProblem]:

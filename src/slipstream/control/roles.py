@@ -178,7 +178,8 @@ class RoleKeeper:
     def _start(self, change: RoleChange, state: AgentState | None) -> None:
         self.running = change
         self._before = state.switches[-1] if state is not None and state.switches else None
-        self._address = self._address_of(change.node)
+        node = self._fleet.node(change.node)
+        self._address = None if node is None else node.spec.agent
         self.changes.append(change)
         self._controller.began(change.node)
         numbers = {} if change.verdict is None else _numbers(change.verdict)
@@ -189,14 +190,15 @@ class RoleKeeper:
         change = self.running
         if change is None:
             return
-        agent = self._agents().get(change.node)
-        if agent is None:
+        node, agent = self._fleet.node(change.node), self._agents().get(change.node)
+        if node is None:
             self._end(change, ok=False, why="the node has left the fleet", phases=None)
             return
-        if self._address_of(change.node) != self._address:
-            self._end(change, ok=False, why="the node has another agent by now", phases=None)
+        if node.spec.agent != self._address:
+            which = "no agent" if node.spec.agent is None else "another agent"
+            self._end(change, ok=False, why=f"the node has {which} by now", phases=None)
             return
-        state = agent.state
+        state = None if agent is None else agent.state
         if state is not None and state.transition is None and state.switches and state.switches[-1] != self._before:
             switch = state.switches[-1]
             self._end(change, ok=switch.ok, why=switch.why, phases=switch.phases)
@@ -216,10 +218,6 @@ class RoleKeeper:
             log.info("role.changed", node=change.node, pool=change.pool, took_s=round(now - change.began_at, 3))
         else:
             log.warning("role.kept", node=change.node, pool=change.pool, because=why)
-
-    def _address_of(self, name: str) -> str | None:
-        node = self._fleet.node(name)
-        return None if node is None else node.spec.agent
 
     def _some_engine_starts(self) -> bool:
         """Whether some node is not there yet, or not again: then the fleet is a node short already."""
