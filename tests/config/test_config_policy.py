@@ -80,3 +80,15 @@ def test_what_has_no_effect_is_warned_of(folder: Path) -> None:
     )
     more = "".join(f'\n  - {{name: c{n}, url: "http://10.0.1.{n}:8000", pool: standard}}' for n in range(4))
     assert told(policy + one.rstrip() + more)[0].startswith("a, c0, c1 and 2 more have no profile, so requests")
+
+
+def test_who_names_targets_is_asked_what_becomes_of_requests_that_can_not_meet_them(folder: Path) -> None:
+    def told(routing: str) -> tuple[str, ...]:
+        return warnings(parse(f"profile: p.json\nrouting: {{{routing}}}{NODES}", "fleet.yaml", folder))
+
+    targets = "targets: {interactive: {ttft_ms: 500}}"
+    (found,) = told(f"policy: predictive, {targets}")
+    assert found.startswith("routing.fallback is not set, so a request that can not meet its targets is answered late")
+    assert told(f"policy: predictive, {targets}, fallback: false") == ()
+    assert told(f"policy: predictive, {targets}, fallback: true") == ()
+    assert told("policy: predictive") == ()

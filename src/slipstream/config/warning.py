@@ -21,6 +21,7 @@ def warnings(config: FleetConfig) -> tuple[str, ...]:
         *_guessable(config),
         *_idle_keys(config),
         *_unforetold(config),
+        *_late_unless_told(config),
     )
 
 
@@ -58,6 +59,19 @@ def _unforetold(config: FleetConfig) -> list[str]:
     named = ", ".join(without[:3]) + (f" and {len(without) - 3} more" if len(without) > 3 else "")
     verb = "has" if len(without) == 1 else "have"
     return [f"{named} {verb} no profile, so requests are placed there by threshold, not by routing.policy predictive"]
+
+
+def _late_unless_told(config: FleetConfig) -> list[str]:
+    """Who has named targets is to say what becomes of requests that can not meet them: either is costly."""
+    routing = config.routing
+    said = routing.model_fields_set
+    if routing.policy != "predictive" or "targets" not in said or "fallback" in said:
+        return []
+    found = (
+        "routing.fallback is not set, so a request that can not meet its targets is answered late, which in overload "
+        "makes others late too; false refuses it with 429, true says that late is meant"
+    )
+    return [found]
 
 
 def _unreachable_ceilings(config: FleetConfig) -> list[str]:
