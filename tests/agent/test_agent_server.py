@@ -5,9 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import socket
+import struct
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from typing import Any
+from urllib.parse import urlsplit
 
 import aiohttp
 import pytest
@@ -80,6 +83,17 @@ async def test_a_change_is_written_to_a_watch_before_anything_else_happens() -> 
         while (state := await anext(told))["version"] < version:
             pass  # readings before the command
         assert state["draining"]
+
+
+async def test_whoever_leaves_before_a_watch_begins_is_no_fault(caplog: pytest.LogCaptureFixture) -> None:
+    async with rig(serve=True) as one:
+        address = urlsplit(one.url)
+        for _ in range(20):
+            with socket.create_connection((address.hostname, address.port)) as client:
+                client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                client.sendall(b"GET /watch HTTP/1.1\r\nhost: localhost\r\n\r\n")
+        assert (await asked(one, "GET", "/health"))[0] == 200
+    assert caplog.records == []
 
 
 async def test_a_watch_ends_with_the_agent() -> None:

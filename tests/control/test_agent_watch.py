@@ -102,6 +102,17 @@ async def test_what_is_not_an_agent_or_does_not_answer_is_an_error() -> None:
     async def endless(_request: web.Request) -> web.Response:
         return web.Response(body=b"x" * 3_000_000)
 
+    async def cut(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse()
+        await response.prepare(request)
+        await response.write(b"{")
+        assert request.transport is not None
+        request.transport.abort()
+        return response
+
+    async with serving({"/watch": cut}) as url, client_of(url) as client:
+        with pytest.raises(EngineUnreachable, match="ended in the middle of a word"):
+            await anext(client.watch())
     async with serving({"/speculation": garbage, "/watch": garbage}) as url, client_of(url) as client:
         with pytest.raises(EngineGarbage, match="not the state of an agent"):
             await client.speculation(active=True)

@@ -83,9 +83,9 @@ class _Routes:
                 400, f"interval_s is a number of seconds from {FASTEST_S:g} to {SLOWEST_S:g}", "invalid_field"
             )
         response = web.StreamResponse(headers={"content-type": "application/x-ndjson", "cache-control": "no-store"})
-        await response.prepare(request)
         published = self._agent.published
         with suppress(ConnectionError):  # whoever watched has left
+            await response.prepare(request)
             while not self.closing:
                 seen = published.count
                 await response.write(msgspec.json.encode(self._agent.state()) + b"\n")

@@ -78,6 +78,8 @@ class AgentClient:
                     raise _refusal(self._url, response.status, await self._whole(response))
                 async for line in response.content:
                     yield self._read(line)
+        except aiohttp.ClientPayloadError:
+            raise EngineUnreachable(f"the agent at {self._url} ended in the middle of a word") from None
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             raise EngineUnreachable(f"the agent at {self._url} can not be reached: {_reason(error)}") from None
         except HttpProcessingError as error:  # a line without end
