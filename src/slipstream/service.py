@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mappin
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from functools import partial
 from pathlib import Path
+from socket import gethostname
 from time import monotonic, time  # noqa: TID251 - it is handed out from here
 from typing import Any
 
@@ -20,6 +21,7 @@ from slipstream.config import FleetConfig
 from slipstream.config.difference import differences
 from slipstream.config.sources import files_named, files_of
 from slipstream.control.addresses import addresses_of
+from slipstream.control.agent_watch import holder_name
 from slipstream.control.calibrations import Calibrations
 from slipstream.control.discovery import Discovery
 from slipstream.control.keep_running import keep_running
@@ -128,7 +130,7 @@ class Service:
             partial(_scraper, Authorities()),
             settings.timing,
             clock=monotonic,
-            holder=f"gateway {random.Random().getrandbits(64):016x}",
+            holder=holder_name(gethostname(), *settings.config.gateway.address, random.Random().getrandbits(64)),
         )
         self.roles = RoleKeeper(
             dispatcher.fleet,

@@ -15,7 +15,7 @@ from agent_rig import Rig, rig
 from gateway_rig import eventually
 from node_pages import serving
 from recorded_engine import llamacpp_pages, recorded_engine
-from slipstream.control.agent_watch import ASK_AGAIN_S, BREATH_S, AgentClient, AgentWatch
+from slipstream.control.agent_watch import ASK_AGAIN_S, BREATH_S, AgentClient, AgentWatch, holder_name
 from slipstream.control.poller import Poller, Timing
 from slipstream.control.supervisor import Supervisor
 from slipstream.core.errors import EngineDown, EngineError, EngineGarbage, EngineUnreachable
@@ -90,6 +90,14 @@ async def test_an_agent_can_be_asked_watched_and_told() -> None:
             with pytest.raises(AgentRefused, match=r"answers: gateway-a commands this node") as refused:
                 await other.speculation(active=True)
             assert (refused.value.status, refused.value.code) == (409, "held")
+
+
+def test_a_gateway_is_known_by_its_address_also_after_a_restart_and_is_no_other() -> None:
+    assert (
+        holder_name("box", "0.0.0.0", 8080, 1) == holder_name("box", "0.0.0.0", 8080, 2) == "gateway box 0.0.0.0:8080"
+    )
+    assert holder_name("box", "0.0.0.0", 8081, 1) != holder_name("box", "0.0.0.0", 8080, 1)
+    assert holder_name("box", "127.0.0.1", 0, 1) != holder_name("box", "127.0.0.1", 0, 2)
 
 
 async def test_what_is_not_an_agent_or_does_not_answer_is_an_error() -> None:

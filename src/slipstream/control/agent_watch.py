@@ -19,7 +19,7 @@ from slipstream.core.request import Pool
 from slipstream.engines.agent import AgentRefused, AgentState, read_state, report_of
 from slipstream.engines.document import UNREADABLE
 
-__all__ = ["ASK_AGAIN_S", "BREATH_S", "AgentClient", "AgentWatch"]
+__all__ = ["ASK_AGAIN_S", "BREATH_S", "AgentClient", "AgentWatch", "holder_name"]
 
 ANSWER_S = 5.0
 """How long an agent may take to answer what is not a watch."""
@@ -32,6 +32,13 @@ BREATH_S = 0.001
 LONGEST_LINE = 1024 * 1024
 
 log = structlog.get_logger(__name__)
+
+
+def holder_name(machine: str, host: str, port: int, chance: int) -> str:
+    """The name by which agents know a gateway that listens there: the same after a restart, so that it may go on with
+    what it has begun, and one by which a person finds it. ``chance`` tells those apart whose ``port`` is any (0).
+    """
+    return f"gateway {machine} {host}:{port}" if port else f"gateway {machine} {host} {chance:016x}"
 
 
 class AgentClient:
