@@ -475,12 +475,13 @@ async def make_trouble(made: Stage, chance: random.Random, troubles: Counter[str
     while monotonic() < until - 10:
         name = chance.choice(list(made.nodes))
         process, url = made.nodes[name]
-        kind = chance.choice(("kill", "stop", "fault", "fault", "fault", "fault"))
-        if kind == "kill":
-            troubles["killed and restarted"] += 1
+        kind = chance.choice(("kill", "slam", "stop", "fault", "fault", "fault", "fault"))
+        if kind in ("kill", "slam"):
+            troubles["killed and restarted" if kind == "kill" else "replaced by what closes every connection"] += 1
             process.send(signal.SIGKILL)
             await asyncio.to_thread(process.running.wait if process.running else (lambda: None))
-            await asyncio.sleep(chance.uniform(0.2, 2.0))
+            async with slammed(url) if kind == "slam" else contextlib.nullcontext():
+                await asyncio.sleep(chance.uniform(0.2, 2.0))
             process.start()
         elif kind == "stop":
             troubles["stopped and continued"] += 1
@@ -497,6 +498,18 @@ async def make_trouble(made: Stage, chance: random.Random, troubles: Counter[str
         await asyncio.sleep(chance.uniform(0.0, 1.0))
     for _, url in made.nodes.values():
         await tell(made, url, None)
+
+
+@contextlib.asynccontextmanager
+async def slammed(url: str) -> AsyncIterator[None]:
+    """At a node's address every connection is closed as soon as it is made, as by a proxy before nothing."""
+
+    async def close(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.transport.abort()
+
+    host, _, port = url.removeprefix("http://").partition(":")
+    async with await asyncio.start_server(close, host, int(port)):
+        yield
 
 
 async def tell(made: Stage, url: str, fault: dict[str, Any] | None) -> None:
