@@ -43,6 +43,11 @@ async def killed(pid: int) -> None:
     await eventually(lambda: not any(task.get_name() == OUTPUT for task in asyncio.all_tasks()))
 
 
+def children() -> set[int]:
+    """Processes that this one has started."""
+    return {int(pid) for one in Path("/proc/self/task").iterdir() for pid in (one / "children").read_text().split()}
+
+
 def parent_of(pid: int) -> int:
     return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 
@@ -91,6 +96,19 @@ async def test_its_input_neither_ends_nor_says_anything() -> None:
     assert await ending == "was ended by SIGTERM"
 
 
+async def test_a_start_that_is_called_off_leaves_nothing_running(tmp_path: Path) -> None:
+    before = children()
+    starting = asyncio.create_task(started(["sh", "-c", f"echo $$ > {tmp_path}/child; exec sleep 1000"]))
+    await eventually(lambda: children() != before)
+    (keeper,) = children() - before
+    starting.cancel()
+    await asyncio.gather(starting, return_exceptions=True)
+    assert starting.cancelled()
+    await eventually(lambda: keeper not in children())
+    file = tmp_path / "child"
+    assert not file.exists() or not file.read_text() or wait_until_gone(int(file.read_text()))
+
+
 async def test_it_is_gone_when_its_keeper_is_killed(tmp_path: Path) -> None:
     engine = await started(["sleep", "1000"])
     os.kill(parent_of(engine.pid), signal.SIGKILL)
@@ -129,7 +147,7 @@ async def test_each_role_has_its_command() -> None:
     engine = OwnEngine(
         Variants(("echo", "with"), ("echo", "without"), {"HOME": "/"}), grace_s=1.0, on_output=told.append
     )
-    assert engine.switchable
+    assert (engine.switchable, engine.outlives) == (True, False)
     assert engine.pid is None
     for role in (Pool.SPECULATIVE, Pool.STANDARD):
         await engine.start(role, 1.0)
@@ -180,7 +198,7 @@ async def test_what_a_hook_leaves_running_goes_on_and_is_not_waited_for(
     await run_hook(("sh", "-c", "(sleep 0.01; echo a word; exec sleep 1000) & echo $! > child"))
     child = await child_of(tmp_path)
     try:
-        gc.collect()  # nobody but the loop knows of its output any more
+        gc.collect(1)  # nobody but the loop knows of its output any more
         await eventually(lambda: Path(f"/proc/{child}/cmdline").read_bytes().startswith(b"sleep\0001000"))
         assert is_alive(child)
     finally:

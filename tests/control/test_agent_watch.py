@@ -237,6 +237,23 @@ async def test_while_its_agent_is_silent_the_engine_is_polled_and_no_longer_than
     assert sum(entry["event"] == "agent.answers" for entry in logs) == 1
 
 
+async def test_a_fault_of_its_poller_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def poll(_poller: Poller) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(Poller, "poll", poll)
+    node, clock = NodeSpec("n", "http://127.0.0.1:1", Pool.SPECULATIVE), asyncio.get_running_loop().time
+    poller = Poller(node, Told(), Scraper(node.url), TIMING, clock=clock)
+
+    async def until_polled(_seconds: float) -> None:
+        await asyncio.sleep(TIMING.interval_s)
+
+    watch = AgentWatch(node, Told(), AgentClient(node.url), poller, TIMING, clock=clock, sleep=until_polled)
+    with pytest.raises(ZeroDivisionError):
+        await watch.run()
+    poller.close()
+
+
 async def test_an_agent_that_ends_is_silent_at_once() -> None:
     told = Told()
     async with recorded_engine(llamacpp_pages()) as engine:
