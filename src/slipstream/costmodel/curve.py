@@ -21,10 +21,6 @@ __all__ = ["Workload", "best_k", "curve_of", "speedups", "sweep", "user_throughp
 MOST_DRAFTED = 16
 """Draft lengths are tried up to here."""
 
-AS_GOOD = 0.01
-"""Draft lengths whose speedups differ by no more are as good as equal: no model tells them apart, and measured
-neighbours lie 1 to 3 % apart."""
-
 
 @dataclass(frozen=True, slots=True)
 class Workload:
@@ -102,26 +98,17 @@ def best_k(
     *,
     most: int = MOST_DRAFTED,
 ) -> NDArray[np.int64]:
-    """The draft length of most tokens per second at each batch size; 0 where no speculation beats a standard node.
+    """The draft length of most tokens per second at each batch size, the shorter of two that are equal; 0 where no
+    speculation beats a standard node.
 
-    A longer draft than at the batch sizes below is chosen only where it gains more than `AS_GOOD`, so that a schedule
-    does not go up and down between lengths that are as good as equal. A measured table offers only the draft lengths
-    that it has.
+    A measured table offers only the draft lengths that it has.
     """
     lengths = np.array(
         [0, *(k for k in costs.step_s if 0 < k <= most)] if isinstance(costs, TableCosts) else range(most + 1)
     )
-    wanted = np.asarray(batch_sizes, float)
-    low = costs.batch_range[0] if isinstance(costs, TableCosts) else 1.0
-    every = np.union1d(np.arange(low, min(wanted.max(), LARGEST_BATCH)), wanted)
-    found = speedups(costs, acceptance, every[None, :], lengths[:, None], workload)
+    found = speedups(costs, acceptance, np.asarray(batch_sizes, float)[None, :], lengths[:, None], workload)
     found[0] = 1.0  # K = 0 is what a standard node does
-    chosen = np.argmax(found, axis=0).tolist()
-    for place in range(1, len(chosen)):
-        before, longer = chosen[place - 1], chosen[place]
-        if longer > before and found[longer, place] <= (1.0 + AS_GOOD) * found[before, place]:
-            chosen[place] = before
-    return np.asarray(lengths[np.array(chosen)[np.searchsorted(every, wanted)]], np.int64)
+    return np.asarray(lengths[np.argmax(found, axis=0)], np.int64)
 
 
 def curve_of(

@@ -41,7 +41,7 @@ GENERIC: Mapping[str, tuple[float, float]] = MappingProxyType(
         "collective_s": (1e-5, 0.5),
         "draft_pass_s": (2e-4, 0.7),
         "speculative_step_s": (5e-4, 0.7),
-        "speculative_token_s": (5e-7, 1.5),
+        "speculative_token_s": (2e-6, 1.5),
         "interference": (1.0, 0.2),
         "expert_efficiency": (0.1, 0.5),
         "eager_layer_s": (1e-5, 1.0),
