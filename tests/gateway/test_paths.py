@@ -253,6 +253,21 @@ async def test_a_head_that_comes_byte_by_byte_is_no_answer_in_time() -> None:
         assert gateway.books.outcomes[0].ending is Ending.TIMED_OUT
 
 
+async def test_a_refusal_that_comes_byte_by_byte_is_taken_for_one_in_time() -> None:
+    async def behave(call: Any) -> None:
+        call.writer.write(b"HTTP/1.1 429 Too Many Requests\r\nContent-Length: 9999\r\n\r\n")
+        while not call.writer.is_closing():
+            call.writer.write(b"x")
+            await call.writer.drain()
+            await asyncio.sleep(0.02)
+
+    limits = Limits(idle_s=0.3)
+    async with scripted_node(behave) as node, rig(node.url, limits=limits) as gateway, Client.to(gateway) as client:
+        client.post()
+        assert (await asyncio.wait_for(client.response(), 10)).status == 429
+        assert gateway.books.outcomes[0].ending is Ending.FULL
+
+
 async def test_interim_answers_without_end_are_no_answer_in_time() -> None:
     limits = Limits(first_byte_unstreamed_s=0.4)
 

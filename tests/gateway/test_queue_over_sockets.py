@@ -52,7 +52,7 @@ async def test_what_can_no_longer_be_served_at_all_does_not_wait_on() -> None:
 
 
 async def test_a_refusal_is_passed_on_in_the_nodes_own_words_when_the_time_is_up() -> None:
-    limits = Limits(retries=0, queue_timeout_s=0.1)
+    limits = Limits(retries=0, queue_timeout_s=0.4)
     body = b'{"error": {"message": "my queue is full"}}'
     refusal = answer(429, body, "Retry-After: 7\r\n")
     async with scripted_node(refusal) as node, rig(node.url, limits=limits, queue_size=4) as gateway:

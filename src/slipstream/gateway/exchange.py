@@ -484,7 +484,7 @@ class Exchange:
                 if since is not None and now - since >= _TRIAL_S:
                     self._ports.dispatcher.answering(placement, now)
             limit = limits.idle_s
-            moving = not connection.quiet
+            moving = not connection.quiet and self._refusal is None  # which helps nobody as long as it is not whole
             connection.quiet = True
         else:  # bytes of a head that does not end are no answer
             unsent = connection.unsent_bytes()
