@@ -344,7 +344,7 @@ async def test_a_server_without_usage_can_be_looked_at_all_the_same() -> None:
 
 
 async def test_nobody_there_is_told(unused_tcp_port: int) -> None:
-    with pytest.raises(ServerUnusable, match=r"nothing answers at http://127\.0\.0\.1"):
+    with pytest.raises(ServerUnusable, match=r"nothing answers at http://127\.0\.0\.1:\d+/v1: Connection refused$"):
         await looked_at(f"http://127.0.0.1:{unused_tcp_port}")
 
 

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
+import socket
+import ssl
 
 import pytest
+from aiohttp import ClientConnectorError
+from aiohttp.client_reqrep import ConnectionKey
 
 from scripted_node import Behaviour, Call, answer, close, die_after, scripted_node, stall, stream
-from slipstream.load import Level, LoadResult, PlannedRequest, drive
+from slipstream.load import Level, LoadResult, PlannedRequest, drive, failure_words
 
 SAID = "x-slipstream-node: n0\r\nx-slipstream-pool: standard\r\nx-slipstream-category: chat\r\n"
 HEAD = f"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n{SAID}\r\n".encode()
@@ -113,8 +118,21 @@ async def test_nobody_listening_is_a_result() -> None:
         url = node.url
     [result] = await drive(f"{url}/v1", plan(1), [Level(1, 1)])
     assert result.status is None
-    assert result.error is not None
-    assert result.error.startswith("the connection failed: ")
+    assert result.error == "the connection failed: Connection refused"
+
+
+@pytest.mark.parametrize(
+    ("cause", "words"),
+    [
+        (socket.gaierror(-2, "Name or service not known"), "Name or service not known"),
+        (ssl.SSLError(1, "wrong version number"), "wrong version number"),
+        (OSError("all of several addresses failed"), "all of several addresses failed"),
+        (ConnectionRefusedError(errno.ECONNREFUSED, "Connect call failed ('::1', 1)"), "Connection refused"),
+    ],
+)
+def test_why_nobody_was_reached_is_told_without_what_a_library_adds(cause: OSError, words: str) -> None:
+    key = ConnectionKey("h", 1, False, True, None, None, None)
+    assert failure_words(ClientConnectorError(key, cause)) == words
 
 
 async def test_levels_follow_one_another_with_so_many_clients_each_keeping_its_connection() -> None:

@@ -10,7 +10,7 @@ import aiohttp
 import msgspec
 
 from slipstream.bench.errors import ServerUnusable
-from slipstream.load import CHARACTERS_PER_TOKEN, LoadResult, PlannedRequest, drive, made_prompt
+from slipstream.load import CHARACTERS_PER_TOKEN, LoadResult, PlannedRequest, drive, failure_words, made_prompt
 from slipstream.load.driver import Level
 from slipstream.workload.plan import Plan
 
@@ -141,7 +141,7 @@ async def _first_model(base_url: str, headers: Mapping[str, str], *, needed: boo
     except TimeoutError:
         raise ServerUnusable(f"{base_url}/models did not answer within {MODELS_TIMEOUT_S:g} s") from None
     except (aiohttp.ClientError, OSError, ValueError) as error:
-        raise ServerUnusable(f"nothing answers at {base_url}: {str(error) or type(error).__name__}") from None
+        raise ServerUnusable(f"nothing answers at {base_url}: {failure_words(error)}") from None
     if not needed:
         return ""
     try:

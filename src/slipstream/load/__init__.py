@@ -2,6 +2,7 @@
 
 from slipstream.load.answer import StreamedAnswer, WholeAnswer, error_sentence
 from slipstream.load.driver import Level, drive
+from slipstream.load.failure import failure_words
 from slipstream.load.open_loop import drive_at_times
 from slipstream.load.prompts import CHARACTERS_PER_TOKEN, made_prompt
 from slipstream.load.request import PlannedRequest
@@ -19,6 +20,7 @@ __all__ = [
     "drive",
     "drive_at_times",
     "error_sentence",
+    "failure_words",
     "made_prompt",
     "send",
 ]

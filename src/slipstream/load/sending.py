@@ -11,6 +11,7 @@ import msgspec
 
 from slipstream.core.latency import latency_of
 from slipstream.load.answer import StreamedAnswer, WholeAnswer
+from slipstream.load.failure import failure_words
 from slipstream.load.request import PlannedRequest
 from slipstream.load.result import LoadResult
 
@@ -49,7 +50,7 @@ async def send(
     except TimeoutError:
         error = f"no whole answer within {session.timeout.total:g} s"
     except (aiohttp.ClientError, OSError) as failure:
-        error = f"the connection failed: {str(failure) or type(failure).__name__}"
+        error = f"the connection failed: {failure_words(failure)}"
     return replace(result, ended_at=clock(), error=error)
 
 
