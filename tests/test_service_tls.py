@@ -26,10 +26,11 @@ nodes: [{{name: spec-0, url: "{url}", pool: speculative, ca: {ca}}}]
 """
 
 
-def install(directory: Path, name: str) -> None:
-    """Put a certificate and its key where the configuration names them."""
+def install(directory: Path, name: str, *targets: str) -> None:
+    """Put a certificate and its key where the configuration names them, or one of the two."""
     for target, source in zip(("chain.pem", "key.pem"), chain_and_key(name), strict=True):
-        (directory / target).write_bytes(Path(source).read_bytes())
+        if target in (targets or ("chain.pem", "key.pem")):
+            (directory / target).write_bytes(Path(source).read_bytes())
 
 
 async def shown_at(url: str) -> str:
@@ -66,6 +67,12 @@ async def test_everything_is_served_and_reached_over_https_and_certificates_are_
             install(tmp_path, "renewed")
             service.reload("renewed certificates")
             await eventually(lambda: service.reloads.last is not None)
+            assert [await shown_at(url) for url in urls] == ["renewed", "renewed"]
+            assert await asked(service) == (200, 200)
+
+            install(tmp_path, "server", "chain.pem")  # not that of the key beside it
+            service.reload("half a renewal")
+            await eventually(lambda: service.reloads.counts["refused"] == 1)
             assert [await shown_at(url) for url in urls] == ["renewed", "renewed"]
             assert await asked(service) == (200, 200)
 
