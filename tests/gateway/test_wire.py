@@ -63,7 +63,7 @@ MALFORMED = [
     b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
     b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
     b"PROXY TCP4 10.0.0.9 10.0.0.1 4711 8080\r\nGET /health HTTP/1.1\r\nHost: x\r\n\r\n",
-    b"\r\n\r\n\x00\r\nQUIT\n\x21\x11\x00\x0c\x0a\x00\x00\x09\x0a\x00\x00\x01\x12\x67\x1f\x90GET /health HTTP/1.1\r\nHost: x\r\n\r\n",
+    b"\r\n\r\n\x00\r\nQUIT\n\x21\x11\x00\x0c\x0a\x00\x00\x09\x0a\x00\x00\x01\x12\x67\x1f\x90GET / HTTP/1.1\r\n\r\n",
     b"GET /\xff HTTP/1.1\r\nHost: x\r\n\r\n",
     b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n",
     b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\nContent-Length: 3\r\n\r\n",
