@@ -90,11 +90,15 @@ def test_what_an_agent_does_not_know_is_not_known() -> None:
         ("alpha", -0.1),
         ("tau", 0.5),
         ("age_s", -1.0),
+        ("age_s", 1e10),
+        ("time", 1e308),
+        ("time", -1.0),
         ("draining", None),
         ("name", "n" * 1025),
         ("engine", {"kind": "vllm"}),
         ("speculator", {"method": 1, "kind": None, "k": None}),
         ("switches", [{"ok": True}]),
+        ("switches", [{"from": None, "to": "standard", "began": 1.0, "ok": True, "why": None, "phases": {"a": 1e300}}]),
     ],
 )
 def test_a_state_with_an_impossible_value_is_garbage(field: str, value: object) -> None:

@@ -18,7 +18,8 @@ __all__ = ["AgentEngine", "AgentRefused", "AgentSpeculator", "AgentState", "Agen
 Transition = Literal["draining", "stopping", "starting", "warming"]
 Text = Annotated[str, msgspec.Meta(max_length=4096)]
 Name = Annotated[str, msgspec.Meta(max_length=1024)]
-Seconds = Annotated[float, msgspec.Meta(ge=0.0)]
+Seconds = Annotated[float, msgspec.Meta(ge=0.0, le=1e9)]
+UnixTime = Annotated[float, msgspec.Meta(ge=0.0, le=1e12)]
 Share = Annotated[float, msgspec.Meta(ge=0.0, le=1.0)]
 
 
@@ -57,10 +58,10 @@ class AgentSwitch(msgspec.Struct, frozen=True, rename={"was": "from"}):
 
     was: Pool | None
     to: Pool
-    began: float
+    began: UnixTime
     ok: bool
     why: Text | None
-    phases: dict[Name, Seconds]
+    phases: Annotated[dict[Name, Seconds], msgspec.Meta(max_length=100)]
 
 
 class AgentState(msgspec.Struct, frozen=True):
@@ -101,7 +102,7 @@ class AgentState(msgspec.Struct, frozen=True):
     age_s: Seconds | None
     readings: Count
     version: Count
-    time: float
+    time: UnixTime
 
 
 _decoder = msgspec.json.Decoder(AgentState)
