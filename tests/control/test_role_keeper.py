@@ -225,9 +225,18 @@ async def test_an_agent_that_refuses_is_no_change() -> None:
 
 async def test_a_change_that_others_began_is_waited_for() -> None:
     rig = Rig()
+    state = rig.agents["std-0"].state
+    assert state is not None
+    rig.agents["std-0"].state = msgspec.structs.replace(state, holder="gateway box 0.0.0.0:8080")
     rig.agents["std-0"].says(transition="draining", target=Pool.SPECULATIVE)
     await rig.look(0.0)
     assert rig.keeper.running is not None
+    for name in ("std-0", "spec-0"):
+        to = Pool.SPECULATIVE if name == "std-0" else Pool.STANDARD
+        with pytest.raises(
+            NotChangeable, match=r"^std-0 is changing its role by a command of gateway box 0\.0\.0\.0:8080:"
+        ):
+            await rig.keeper.change(name, to)
     assert (rig.keeper.running.by, rig.keeper.running.pool) == ("agent", Pool.SPECULATIVE)
     rig.agents["std-0"].switched(Pool.SPECULATIVE)
     await rig.look(3.0)

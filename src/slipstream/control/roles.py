@@ -158,7 +158,10 @@ class RoleKeeper:
         if not agent.state.switchable:
             raise NotChangeable(f"the agent of {name} has no other way to run its engine")
         if self.running is not None:
-            raise NotChangeable(f"{self.running.node} is changing its role: one node does at a time")
+            other = self._agents().get(self.running.node)
+            holder = None if other is None or other.state is None else other.state.holder
+            whose = "" if holder is None else f" by a command of {holder}"
+            raise NotChangeable(f"{self.running.node} is changing its role{whose}: one node does at a time")
         change = await self._begin(name, pool, "operator", None)
         if change.ok is False:
             raise NotChangeable(change.why or "its agent refused")
