@@ -246,6 +246,39 @@ async def test_a_run_file_that_can_not_be_written_is_a_sentence_and_no_engine_ru
     assert not [name for name in os.listdir(tmp_path) if name.startswith("engine.json.")]
 
 
+FULL_DISK = """
+import errno, os, sys
+from slipstream.agent import keeper
+
+def write_record(path, record):
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+keeper.write_record = write_record
+sys.exit(keeper.main(sys.argv[1:]))
+"""
+
+
+def test_where_the_disk_is_full_an_engine_runs_all_the_same_and_ends_with_its_agent(tmp_path: Path) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-P", "-c", FULL_DISK, "10", str(tmp_path / "e.json"), "standard", "digest", "sleep", "1000"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    ) as keeper:
+        assert keeper.stdin is not None
+        assert keeper.stdout is not None
+        assert keeper.stderr is not None
+        engine = int(keeper.stdout.readline())
+        assert keeper.stderr.readline().endswith(
+            b"can not be written: No space left on device, so the engine ends with its agent\n"
+        )
+        assert is_alive(engine)
+        keeper.stdin.close()
+        assert wait_until_gone(engine)
+        assert keeper.wait() == 128 + signal.SIGTERM
+
+
 def test_one_agent_at_a_time_has_an_engine_in_hand(tmp_path: Path) -> None:
     path = tmp_path / "engine.json"
     with (

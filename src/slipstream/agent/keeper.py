@@ -3,7 +3,8 @@
 It runs the engine in a process group of its own and ends it with all that it started. When, is one of two:
 
 - without a run file (an empty word), when standard input ends: when the agent says so or is gone, however it went;
-- with one, on SIGTERM. The engine then outlives an agent that is killed: the run file tells the next one of it.
+- with one, on SIGTERM. The engine then outlives an agent that is killed: the run file tells the next one of it. Where
+  that can not be written because the disk is full, the engine runs all the same, and ends as without one.
 
 Standard output carries one line, the engine's process id or ``!`` and why it could not be started. What the engine
 writes goes to standard error, and is lost while no agent reads it, be it gone or stopped. The keeper ends with the
@@ -13,6 +14,7 @@ engine's status, as a shell would tell it.
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 import select
 import signal
@@ -29,6 +31,7 @@ __all__ = ["main"]
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
 NOT_STARTED = 127
+FULL = (errno.ENOSPC, errno.EDQUOT)
 ERRORS = 2
 PIPE_BYTES = 65_536
 PATIENCE_S = 1.0
@@ -68,10 +71,15 @@ def main(arguments: list[str]) -> int:
             own = os.getpid()
             write_record(Path(run_file), Record(own, life_of(own) or "", engine.pid, role, digest))
         except OSError as error:
-            _signal_group(engine.pid, signal.SIGKILL)
-            engine.wait()
-            _report(f"! the run file {run_file} can not be written: {error.strerror}")
-            return NOT_STARTED
+            trouble = f"the run file {run_file} can not be written: {error.strerror}"
+            if error.errno not in FULL:
+                _signal_group(engine.pid, signal.SIGKILL)
+                engine.wait()
+                _report(f"! {trouble}")
+                return NOT_STARTED
+            # An engine that nobody would find again beats none at all, as long as it ends with its agent.
+            run_file, told = "", sys.stdin.fileno()
+            os.write(ERRORS, f"{trouble}, so the engine ends with its agent\n".encode())
     _report(str(engine.pid))
     ended = os.pidfd_open(engine.pid)
     if not _wait(ended, told, output, None):
@@ -83,7 +91,8 @@ def main(arguments: list[str]) -> int:
     output.pass_on_the_rest()
     os.close(held)
     if run_file:
-        Path(run_file).unlink(missing_ok=True)
+        with suppress(OSError):  # one of a keeper that has ended counts as none
+            Path(run_file).unlink()
     return status if status >= 0 else 128 - status
 
 
