@@ -96,7 +96,9 @@ def _changes(changes: list[dict[str, Any]]) -> Table:
     table.add_column("what came of it", overflow="fold")
     for change in changes:
         came = {None: "runs", True: "done", False: change["why"] or "kept its role"}[change["ok"]]
+        # An engine's last words may be in it: [brackets] are no markup, and no terminal is to obey them.
+        shown = Text("".join(character if character.isprintable() else " " for character in came))
         table.add_row(
-            change["node"], change["pool"], change["by"], f"{change['age_s']:.0f}", f"{change['took_s']:.0f}", came
+            change["node"], change["pool"], change["by"], f"{change['age_s']:.0f}", f"{change['took_s']:.0f}", shown
         )
     return table
