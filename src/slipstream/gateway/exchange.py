@@ -42,6 +42,7 @@ _BODILESS: Final = frozenset({204, 304})
 _perf_counter: Final = time.perf_counter  # found without a look-up where this is compiled
 _TRIAL_S: Final = 5.0
 """A node on trial that has sent output for so long works, even if the answer is long; one that dies early does not."""
+_NO_NODES: Final[frozenset[str]] = frozenset()
 _OWN_LIMITS: Final = frozenset({errno.EMFILE, errno.ENFILE})
 
 
@@ -105,7 +106,7 @@ class Exchange:
         self._refusal: Refusal | None = None  # while it is coming in
         self._failure: PlacementError | None = None  # the client's answer when no further node takes the request
         self._redialled = False
-        self._avoid: frozenset[str] = frozenset()
+        self._avoid = _NO_NODES
         self._retries_left = limits.retries
         self._active_at = 0.0
         self._arrived_at = 0.0
@@ -158,7 +159,7 @@ class Exchange:
         if not again:
             self._queued_s = 0.0
         self._before += len(self._avoid)
-        self._avoid = frozenset()
+        self._avoid = _NO_NODES
         self._retries_left = self._limits.retries
         return True
 

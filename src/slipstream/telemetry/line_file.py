@@ -10,6 +10,7 @@ import os
 import stat
 import sys
 import threading
+from typing import Final
 
 import structlog
 
@@ -26,7 +27,7 @@ MAX_WAITING_BYTES = 8 * 1024 * 1024
 FLUSH_S = 0.2
 LOOK_S = 1.0
 """How often the file's name is looked at, to see whether it still leads to the file that is open."""
-BATCH_BYTES = 256 * 1024
+BATCH_BYTES: Final = 256 * 1024
 CLOSE_S = 5.0
 
 log = structlog.get_logger(__name__)
@@ -145,7 +146,8 @@ class LineFile:
         try:
             if self._size and not self._rest and self._size + size > self._longest():
                 self._rotate()
-            left = self._write_all(memoryview(self._rest + b"".join(lines)))
+            data = b"".join(lines)
+            left = self._write_all(memoryview(self._rest + data if self._rest else data))
         except OSError as error:
             self._failed(error)
             self._refused_lines += len(lines)

@@ -60,7 +60,7 @@ class Recorder:
     day, in seconds since 1970.
     """
 
-    __slots__ = ("_arrival", "_attempts", "_began_at", "_lines", "_requests", "_shapes", "_time", "_wall_clock")
+    __slots__ = ("_arrival", "_asked", "_attempts", "_began_at", "_lines", "_time", "_wall_clock")
 
     def __init__(self, lines: Lines, began_at: float, wall_clock: Callable[[], float]) -> None:
         self._lines = lines
@@ -68,8 +68,7 @@ class Recorder:
         self._wall_clock = wall_clock
         self._time = Latest()
         self._arrival = Latest()
-        self._requests = Fragments()
-        self._shapes = Fragments()
+        self._asked = Fragments()
         self._attempts = Fragments()
 
     def answered(self, history: History) -> None:
@@ -78,11 +77,12 @@ class Recorder:
         took = history.ended_at - received_at
         at, lasted = micros(self._wall_clock() - took), micros(took)
         arrival = micros(received_at - self._began_at)
-        shape, attempts = history.shape, history.attempts
+        attempts = history.attempts
         if len(attempts) == 1:
             placed = self._attempt(attempts[0], received_at)
         else:
             placed = b",".join([self._attempt(attempt, received_at) for attempt in attempts])
+        shape = history.shape
         line = b'%b%b,"time":%b%b%b,"arrival_s":%b%b%b,"duration_s":%b%b%b%b%b%b]}\n' % (
             _BEGINNING,
             encoded(history.request_id),
@@ -95,20 +95,27 @@ class Recorder:
             whole(lasted // 1_000_000),
             POINT_THREE[lasted // 1000 % 1000],
             THREE[lasted % 1000],
-            self._request(history),
-            _NO_SHAPE if shape is None else self._shape(shape),
+            self._unread(history) if shape is None else self._read(history, shape),
+            b"" if shape is None else _particular(shape),
             placed,
         )
         self._lines.write(line)
 
-    def _request(self, history: History) -> bytes:
+    def _unread(self, history: History) -> bytes:
+        """What was asked for, as far as a request says that was not read."""
         path = beginning_of(history.path, PATH_CHARACTERS)
         source: tuple[object, ...] = (history.key_id, history.method, path, history.status, history.error)
-        known = self._requests.get(source)
-        return self._requests.learn(source, _members(b",", _REQUEST, source)) if known is None else known
+        known = self._asked.get(source)
+        return self._asked.learn(source, _members(b",", _REQUEST, source) + _NO_SHAPE) if known is None else known
 
-    def _shape(self, shape: RequestShape) -> bytes:
+    def _read(self, history: History, shape: RequestShape) -> bytes:
+        """What was asked for, as far as many requests ask for the same: up to what is each one's own in a shape."""
         source: tuple[object, ...] = (
+            history.key_id,
+            history.method,
+            beginning_of(history.path, PATH_CHARACTERS),
+            history.status,
+            history.error,
             beginning_of(shape.model, MODEL_CHARACTERS),
             shape.category,
             shape.traffic_class,
@@ -120,15 +127,11 @@ class Recorder:
             shape.key_id,
             shape.pinned_by,
         )
-        known = self._shapes.get(source)
+        known = self._asked.get(source)
         if known is None:
-            known = self._shapes.learn(source, _members(b',"shape":{', _SHAPE, source))
-        return b'%b,"output_limit":%b,"prompt_characters":%b%b' % (
-            known,
-            whole(shape.output_limit),
-            whole(shape.prompt_characters),
-            _affinity(shape),
-        )
+            request = _members(b",", _REQUEST, source[: len(_REQUEST)])
+            known = self._asked.learn(source, request + _members(b',"shape":{', _SHAPE, source[len(_REQUEST) :]))
+        return known
 
     def _attempt(self, attempt: Attempt, received_at: float) -> bytes:
         placement = attempt.placement
@@ -164,6 +167,15 @@ class Recorder:
 def _members(before: bytes, names: tuple[str, ...], values: tuple[object, ...]) -> bytes:
     """The members of an object, behind ``before``."""
     return before + encoded(dict(zip(names, values, strict=True)))[1:-1]
+
+
+def _particular(shape: RequestShape) -> bytes:
+    """What is each request's own in a shape, and the shape's end."""
+    return b',"output_limit":%b,"prompt_characters":%b%b' % (
+        whole(shape.output_limit),
+        whole(shape.prompt_characters),
+        _affinity(shape),
+    )
 
 
 def _affinity(shape: RequestShape) -> bytes:
