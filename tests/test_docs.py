@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 import shutil
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -13,7 +14,7 @@ import yaml
 
 from documents import PAGES, ROOT, Command, SavedFile, Script, anchors, fences, links, mentions, steps
 from followed_page import reader
-from slipstream.cli.reference import commands
+from slipstream.cli import reference
 from slipstream.cli.tables import candidate_table, category_table, learned_table, node_table, occupancy_table
 from slipstream.core.policy import Reason
 
@@ -78,6 +79,15 @@ def is_run_elsewhere(line: str) -> bool:
     return line in RUN_ELSEWHERE or line.startswith(NOT_INSTALLED)
 
 
+@cache
+def command_line() -> dict[tuple[str, ...], set[str]]:
+    """The words after ``slipstream`` → the spellings of the options that may follow."""
+    return {
+        tuple(command.name.split()[1:]): {spelling for one in command.parameters for spelling in one.names} | {"--help"}
+        for command in reference.commands()
+    }
+
+
 def commands_of(page: Path) -> list[str]:
     return [step.line for step in steps(page) if isinstance(step, Command)]
 
@@ -123,16 +133,15 @@ def test_make_targets_that_pages_name_exist() -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=name)
 def test_commands_and_options_that_a_page_names_exist(page: Path) -> None:
-    known = {tuple(command.name.split()[1:]): command for command in commands()}
+    known = command_line()
     groups = {path[:-1] for path in known if len(path) > 1}
     for words in mentions(page):
         path = tuple(word for word in words if re.fullmatch(r"[a-z]+", word))
         path = next((path[:length] for length in (2, 1, 0) if path[:length] in known), ())
         assert path or not words or words[0].startswith("-") or tuple(words) in groups, f"no command {words}"
-        spellings = {spelling for parameter in known[path].parameters for spelling in parameter.names} | {"--help"}
         own = words[: words.index("--")] if "--" in words else words  # behind it stands another command
         options = {word.partition("=")[0] for word in own if word.startswith("-") and " " not in word}
-        assert options <= spellings, f"slipstream {' '.join(words)}"
+        assert options <= known[path], f"slipstream {' '.join(words)}"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)

@@ -37,7 +37,7 @@ SCENARIOS = {file for file in EXAMPLES.glob("*.yaml") if "\nworkload:" in file.r
 
 @pytest.mark.parametrize("file", sorted({*EXAMPLES.glob("*.yaml")} - SCENARIOS), ids=lambda file: file.name)
 def test_every_configuration_is_good(file: Path) -> None:
-    result = CliRunner().invoke(application(), ["config", "check", str(file)], catch_exceptions=False)
+    result = CliRunner().invoke(application("config"), ["config", "check", str(file)], catch_exceptions=False)
     assert result.exit_code == 0, result.output
     assert result.output.startswith(f"{file}: good (")
 

@@ -24,7 +24,8 @@ def test_every_option_of_help_has_a_row_with_its_meaning() -> None:
     assert {"slipstream", "slipstream serve", "slipstream config check"} <= found.keys()
     for name, command in found.items():
         runner = CliRunner(env={"COLUMNS": "300", "NO_COLOR": "1"})
-        shown = runner.invoke(application(), [*name.split()[1:], "--help"]).output
+        words = name.split()[1:]
+        shown = runner.invoke(application(words[0] if words else None), [*words, "--help"]).output
         assert command.meaning.splitlines()[0] in shown
         rows = re.findall(r"^│ [* ]*(--[\w-]+)(?: +(--[\w-]+))?", shown, re.MULTILINE)
         options = {name for names in rows for name in names if name} - {"--help"}

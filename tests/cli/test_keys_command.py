@@ -10,17 +10,17 @@ import subprocess
 
 import pytest
 import yaml
+from typer.testing import CliRunner
 
 from live_service import COMMAND_ENVIRONMENT, command
+from slipstream.cli import application
 
 KEY = "sk-of-the-users-own-and-long-enough-not-to-be-guessed"
 
 
 def run(*arguments: str, given: str = "", status: int = 0) -> tuple[str, str]:
-    done = subprocess.run(
-        command("keys", *arguments), input=given, capture_output=True, text=True, env=COMMAND_ENVIRONMENT, check=False
-    )
-    assert done.returncode == status, done.stderr
+    done = CliRunner().invoke(application("keys"), ["keys", *arguments], input=given, catch_exceptions=False)
+    assert done.exit_code == status, done.stderr
     return done.stdout, done.stderr
 
 

@@ -41,7 +41,7 @@ class Rig:
         """The command in a thread: it blocks, and the admin API answers on this loop."""
         runner = CliRunner(env={"COLUMNS": "80", "NO_COLOR": "1"})
         words = [*arguments, "--url", self.url]
-        result = await asyncio.to_thread(runner.invoke, application(), words, catch_exceptions=False)
+        result = await asyncio.to_thread(runner.invoke, application(arguments[0]), words, catch_exceptions=False)
         return result.exit_code, result.stdout, result.stderr
 
     async def override(self, *arguments: str) -> str:
