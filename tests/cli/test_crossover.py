@@ -29,6 +29,8 @@ ROW_KEYS = {
     "recommendation",
 }
 LLAMA = ("--target", "Llama-3.3-70B", "--hardware", "H100", "--tp", "4")
+LONG = "x" * 300
+"""No name of a file is as long."""
 
 
 def run(*arguments: str, status: int = 0) -> Result:
@@ -351,7 +353,7 @@ def test_impossible_input_is_one_sentence_with_status_2(arguments: tuple[str, ..
         (("--target", "GPT-9", *LLAMA[2:], "--speculator", "eagle3:alpha=0.7"), "no model is called GPT-9"),
         ((*LLAMA[:2], "--hardware", "TPU", "--speculator", "eagle3:alpha=0.7"), "no hardware is called TPU"),
         ((*LLAMA, "--engine", "tgi", "--speculator", "eagle3:alpha=0.7"), "no engine is called tgi"),
-        ((*LLAMA, "--weights", "fp7", "--speculator", "eagle3:alpha=0.7"), "fp7 is not a known data type"),
+        ((*LLAMA, "--weights", "fp7", "--speculator", "eagle3:alpha=0.7"), "'fp7' is not a known data type"),
         ((*LLAMA, "--speculator", "eagle9:alpha=0.7"), "no speculator is called eagle9: eagle, eagle3,"),
         ((*LLAMA, "--speculator", "ngram:alpha=0.7"), "ngram proposes only where it finds something"),
         ((*LLAMA, "--speculator", "eagle3:alpha=0.7", "--output", "9"), "--output counts only beside"),
@@ -370,8 +372,23 @@ def test_impossible_input_is_one_sentence_with_status_2(arguments: tuple[str, ..
         ),
         (
             (*LLAMA, "--speculator", "eagle3:alpha=0.7", "--context", "99999999999"),
-            "context is 0 to 16,777,216 tokens, not 1e+11",
+            "context is 0 to 16,777,216 tokens, not 99999999999",
         ),
+        (
+            (*LLAMA, "--speculator", "eagle3:alpha=0.7", "--context", "1" * 400),
+            "context is 0 to 16,777,216 tokens, not 1",
+        ),
+        ((*LLAMA, "--speculator", "eagle3:alpha=0.7", "--engine", ""), "no engine is called ;"),
+        ((*LLAMA, "--speculator", "eagle3:alpha=0.7", "--kv-dtype", ""), "'' is not a known data type"),
+        (("--target", "", *LLAMA[2:], "--speculator", "eagle3:alpha=0.7"), "no model is called ;"),
+        (("--target", LONG, *LLAMA[2:], "--speculator", "eagle3:alpha=0.7"), f"no model is called {LONG}"),
+        ((*LLAMA, "--speculator", f"{LONG}:alpha=0.7"), f"no model is called {LONG}"),
+        (
+            ("--target", f"{LONG}/config.json", *LLAMA[2:], "--speculator", "eagle3:alpha=0.7"),
+            "config.json can not be read: File name too long",
+        ),
+        ((*LLAMA, "--speculator", "eagle3:alpha=0.7", "--plot", f"{LONG}/x.png"), "the plot can not be written to"),
+        (("qualify", LONG, LONG), f"there is no model at {LONG}"),
         (
             ("--model", "published", "--alpha", "0.7", "--category", "code:alpha=0.8,share=0.5"),
             "the published script serves one kind of request: a category's share means nothing",

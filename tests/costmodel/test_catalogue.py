@@ -142,8 +142,14 @@ def test_a_configuration_that_says_too_little_is_told(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text('{"hidden_size": 8}')
     with pytest.raises(ImpossibleInput, match="num_attention_heads is missing"):
         model_named(str(tmp_path))
-    for content, sentence in (("no", "is not JSON"), ("[" * 100_000, "is not JSON"), ("[]", "holds no JSON object")):
-        (tmp_path / "config.json").write_text(content)
+    for content, sentence in (
+        (b"no", "is not JSON: Expecting value"),
+        (b"[" * 100_000, "is not JSON: maximum recursion depth"),
+        (b'{"a": "\xe9"}', "is not JSON: 'utf-8' codec can't decode byte 0xe9"),
+        (b"\xef\xbb\xbf{}", "is not JSON: Unexpected UTF-8 BOM"),
+        (b"[]", "holds no JSON object"),
+    ):
+        (tmp_path / "config.json").write_bytes(content)
         with pytest.raises(ImpossibleInput, match=sentence):
             model_named(str(tmp_path))
     with pytest.raises(ImpossibleInput, match="can not be read"):

@@ -75,6 +75,36 @@ def test_a_model_whose_width_is_no_number(tmp_path: Path) -> None:
         model_named(str(tmp_path))
 
 
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"intermediate_size": [64, 64]}, r"intermediate_size must be a number, not \[64, 64\]"),
+        ({"num_experts": "8"}, "num_experts must be a number, not '8'"),
+        (
+            {"num_experts": 4, "num_experts_per_tok": 2, "first_k_dense_replace": 9},
+            "dense_layers 9 are more than its 2",
+        ),
+        ({"layer_types": ["sliding_attention"] * 3, "sliding_window": 8}, "sliding_layers 3 are more than the 2"),
+        ({"layer_types": ["linear_attention"] * 3}, "kv_layers must be 0 to"),
+    ],
+)
+def test_a_model_that_would_be_less_than_nothing_or_is_told_in_words(
+    tmp_path: Path, change: dict[str, object], sentence: str
+) -> None:
+    """Taken for what is usual, or for fewer than no weights and caches, it would give figures of no model."""
+    shape = {"hidden_size": 64, "num_attention_heads": 8, "num_hidden_layers": 2, "vocab_size": 2}
+    (tmp_path / "config.json").write_text(json.dumps(shape | change))
+    with pytest.raises(ImpossibleInput, match=sentence):
+        model_named(str(tmp_path))
+
+
+def test_more_layers_that_cache_than_there_are(tmp_path: Path) -> None:
+    file = tmp_path / "own.json"
+    file.write_text(json.dumps(asdict(model_named("Qwen3-0.6B")) | {"kv_layers": 29}))
+    with pytest.raises(ImpossibleInput, match="kv_layers 29 are more than its 28"):
+        model_named(str(file))
+
+
 def test_a_kind_that_is_none_is_taken_for_a_gated_one(tmp_path: Path) -> None:
     shape = {"hidden_size": 64, "num_attention_heads": 8, "num_hidden_layers": 1, "vocab_size": 2, "model_type": {}}
     (tmp_path / "config.json").write_text(json.dumps(shape))

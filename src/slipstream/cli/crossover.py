@@ -158,7 +158,14 @@ def crossover(
                 model,
                 asked,
                 batches,
-                deployment_of(target, hardware, engine or "vllm", tp or 1, weights, kv_dtype or "bf16")
+                deployment_of(
+                    target,
+                    hardware,
+                    "vllm" if engine is None else engine,
+                    tp or 1,
+                    weights,
+                    "bf16" if kv_dtype is None else kv_dtype,
+                )
                 if model == "roofline"
                 else costs_from_profile(model, profile),
                 context=context_tokens,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, replace
+from os.path import exists
 from pathlib import Path
 from typing import Any
 
@@ -74,7 +75,7 @@ def speculator_of(candidate: Candidate, target: Model, *, sharded: bool) -> Spec
 
 def hub_name(name: str) -> str:
     """Where an engine finds the model of that name: a path as it is, one of the catalogue by its name on the hub."""
-    return name if Path(name).exists() else model_named(name).source.rpartition(" of ")[2] or name
+    return name if exists(name) else model_named(name).source.rpartition(" of ")[2] or name
 
 
 def costs_from_profile(form: str, profile: str | None) -> LinearCosts | TableCosts:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from os.path import isdir
 from pathlib import Path
 from typing import Any
 
@@ -106,4 +107,4 @@ def _speed(
 
 
 def _local(path: Path) -> Model:
-    return model_from_config(path) if path.is_dir() else model_from_gguf(path)
+    return model_from_config(path) if isdir(path) else model_from_gguf(path)

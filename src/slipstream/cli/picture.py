@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from importlib.util import find_spec
+from os.path import isdir
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,7 +23,7 @@ def check_picture(file: Path) -> None:
     """
     if file.suffix.lower() not in FORMATS:
         raise ImpossibleInput(f"a plot is written as {' or '.join(FORMATS)}, not as {file.name!r}")
-    if not file.parent.is_dir():
+    if not isdir(file.parent):
         raise ImpossibleInput(f"the plot can not be written to {file}: No such file or directory")
     if find_spec("matplotlib") is None:
         raise ImpossibleInput("--plot needs matplotlib: pip install 'slipstream[plot]'")

@@ -6,6 +6,7 @@ import json
 from dataclasses import MISSING, fields
 from functools import cache
 from importlib.resources import files
+from os.path import isdir
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -64,7 +65,7 @@ def model_named(name: str) -> Model:
     if found is not None:
         return models()[found]
     path = Path(name)
-    if path.is_dir() or path.name == "config.json":
+    if (name and isdir(path)) or path.name == "config.json":
         return model_from_config(path)
     if path.suffix == ".json":
         if "num_hidden_layers" in read_json(path):

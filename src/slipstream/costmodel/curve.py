@@ -38,7 +38,7 @@ class Workload:
             tokens = getattr(self, what)
             if not least <= tokens <= MOST_TOKENS:
                 name = what.removesuffix("_tokens")
-                raise ImpossibleInput(f"{name} is {least} to {MOST_TOKENS:,} tokens, not {tokens:g}")
+                raise ImpossibleInput(f"{name} is {least} to {MOST_TOKENS:,} tokens, not {tokens}")
 
 
 def speedups(

@@ -6,6 +6,7 @@ import errno
 import json
 from collections.abc import Mapping
 from math import inf
+from os.path import isdir
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +26,8 @@ def read_json(path: Path) -> dict[str, Any]:
         document = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise ImpossibleInput(f"{path} can not be read: {error.strerror}") from None
-    except (ValueError, RecursionError):
-        raise ImpossibleInput(f"{path} is not JSON") from None
+    except (ValueError, RecursionError) as error:
+        raise ImpossibleInput(f"{path} is not JSON: {error}") from None
     if not isinstance(document, dict):
         raise ImpossibleInput(f"{path} holds no JSON object")
     return document
@@ -35,7 +36,7 @@ def read_json(path: Path) -> dict[str, Any]:
 def model_from_config(path: Path) -> Model:
     """The model whose ``config.json`` is ``path`` or lies in the folder ``path``. Raises ImpossibleInput if it can not
     be told."""
-    file = path / "config.json" if path.is_dir() else path
+    file = path / "config.json" if isdir(path) else path
     return model_of(read_json(file), name=file.resolve().parent.name, source=str(file))
 
 
@@ -52,6 +53,9 @@ def model_of(config: Mapping[str, Any], *, name: str, source: str = "") -> Model
                 if not -inf < value < inf:
                     raise ImpossibleInput(f"{source or name}: {key} must be finite, not {value}")
                 return int(value)
+        for key in keys:
+            if text.get(key) is not None:
+                raise ImpossibleInput(f"{source or name}: {key} must be a number, not {text[key]!r}")
         if default is None:
             raise ImpossibleInput(f"{source or name}: {keys[0]} is missing, so the model's cost can not be told")
         return default

@@ -59,6 +59,13 @@ class Model:
         for name, figure in ((field.name, getattr(self, field.name)) for field in fields(self)):
             if isinstance(figure, int | float) and not 0 <= figure <= MOST:
                 raise ImpossibleInput(f"{self.name}: {name} must be 0 to {MOST:g}, not {figure}")
+        for what, some, of, all_of in (
+            ("dense_layers", self.dense_layers, "its", self.layers),
+            ("kv_layers", self.caching_layers, "its", self.layers),
+            ("sliding_layers", self.sliding_layers, "the", self.caching_layers),
+        ):
+            if some > all_of:
+                raise ImpossibleInput(f"{self.name}: {what} {some} are more than {of} {all_of} layers")
         for what in ("layers", "hidden", "heads", "kv_heads", "head_dim", "vocabulary"):
             if getattr(self, what) < 1:
                 raise ImpossibleInput(f"{self.name}: {what} must be at least 1, not {getattr(self, what)}")

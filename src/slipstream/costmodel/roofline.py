@@ -45,7 +45,7 @@ class Deployment:
             raise ImpossibleInput(f"tensor parallel must be at least 1, not {self.tensor_parallel}")
         for dtype in (self.weight_dtype, self.kv_dtype):
             if dtype is not None and dtype not in BYTES_PER_VALUE:
-                raise ImpossibleInput(f"{dtype} is not a known data type; known are {', '.join(BYTES_PER_VALUE)}")
+                raise ImpossibleInput(f"{dtype!r} is not a known data type; known are {', '.join(BYTES_PER_VALUE)}")
 
     @property
     def weights(self) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from os.path import exists, isdir
 from pathlib import Path
 from typing import Any
 
@@ -44,9 +45,9 @@ def read_tokenizer(path: Path) -> Tokenizer:
     Reads ``tokenizer.json`` or, in older folders, ``vocab.json`` with ``merges.txt``, and ``tokenizer_config.json``.
     Raises `ImpossibleInput` when there is nothing at ``path``, or it holds no tokenizer that can be read so.
     """
-    if path.is_dir():
+    if isdir(path):
         return _folder(path)
-    if not path.exists():
+    if not exists(path):
         raise ImpossibleInput(f"there is no model at {path}: give a model's folder or a GGUF file")
     return _gguf(path)
 
