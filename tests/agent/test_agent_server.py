@@ -213,7 +213,7 @@ async def test_a_hook_url_is_told_whether_speculation_is_to_be_active() -> None:
         told.append(await request.json())
         if len(told) == 3:
             raise web.HTTPFound("/elsewhere")
-        return web.Response(status=204 if len(told) < 3 else 503, text=None if len(told) < 3 else "busy")
+        return web.Response(status=204 if len(told) < 3 else 503, text=None if len(told) < 3 else "\x1b[31mbusy")
 
     async def elsewhere(_request: web.Request) -> web.Response:
         return web.Response()

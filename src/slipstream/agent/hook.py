@@ -10,7 +10,7 @@ from contextlib import suppress
 import aiohttp
 
 from slipstream.agent.errors import HookFailed
-from slipstream.agent.output import Output
+from slipstream.agent.output import Output, legible
 
 __all__ = ["run_hook", "tell_hook"]
 
@@ -64,7 +64,7 @@ async def tell_hook(url: str, *, active: bool) -> None:
         ):
             if not 200 <= response.status < 300:
                 said = await response.content.read(4096)
-                words = " ".join(said.decode(errors="replace").split())[:SAID]
+                words = legible(said)[:SAID]
                 raise HookFailed(f"{url} answered with status {response.status}: {words or 'it said nothing'}")
     except (aiohttp.ClientError, OSError) as error:
         raise HookFailed(f"{url} can not be reached: {error}") from error

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from io import FileIO
 from typing import Self
 
-__all__ = ["OUTPUT", "Output"]
+__all__ = ["OUTPUT", "Output", "legible"]
 
 OUTPUT = "output of a process"
 """Name of the tasks that read some."""
@@ -38,17 +38,20 @@ class Output:
         return cls(reader, on_output)
 
     def last_lines(self) -> list[str]:
-        """The last lines so far, without colours and what else a terminal would act on."""
-        lines = [
-            "".join(character for character in COLOURS.sub("", line) if character.isprintable()).strip()
-            for line in self._tail.decode(errors="replace").splitlines()
-        ]
+        """The last lines so far, each `legible`."""
+        lines = [legible(line) for line in self._tail.splitlines()]
         return [line for line in lines if line][-TAIL_LINES:]
 
     async def _read(self) -> None:
         while output := await self._reader.read(TAIL_BYTES):
             self._tail = (self._tail + output)[-TAIL_BYTES:]
             self._on_output(output)
+
+
+def legible(said: bytes) -> str:
+    """As text on one line, without colours and what else a terminal would act on."""
+    words = " ".join(COLOURS.sub("", said.decode(errors="replace")).split())
+    return "".join(character for character in words if character.isprintable())
 
 
 class _ClosedAtItsEnd(asyncio.StreamReaderProtocol):

@@ -7,6 +7,7 @@ import asyncio
 import aiohttp
 
 from slipstream.agent.errors import ProbeFailed
+from slipstream.agent.output import legible
 
 __all__ = ["WarmUp"]
 
@@ -49,5 +50,5 @@ class WarmUp:
                 if len(answer) > LONGEST_ANSWER:  # of no engine: something else has its address
                     break
             if not response.ok or b'"choices"' not in answer:
-                words = " ".join(answer.decode(errors="replace").split())[:SAID]
+                words = legible(bytes(answer))[:SAID]
                 raise ProbeFailed(f"{self._url} answered a small request with status {response.status}: {words}")
