@@ -18,6 +18,8 @@ from calibrated_nodes import beside, two_nodes
 from fleets import dispatcher_of, fleet_of
 from fleets import speculative as speculative_node
 from slipstream.admin import Admin, serve_admin
+from slipstream.calibrate.findings import Findings, findings_of
+from slipstream.calibrate.run import Observed
 from slipstream.cli import application
 from slipstream.cli.calibrate_report import calibrate_report
 from slipstream.costmodel.profiles import TableCosts, read_profile
@@ -133,6 +135,25 @@ def test_what_can_not_be_handed_on_is_an_error_beside_what_was_measured(tmp_path
     assert json.loads(result.stdout)["ceiling"] == 1
     assert f"no profile: {tmp_path} can not be written: Is a directory" in result.stderr
     assert "the ceiling was not applied: no admin API answers" in result.stderr
+
+
+def test_a_script_that_wants_a_ceiling_applied_sees_by_the_status_that_too_few_requests_told_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def of_one_request_alone(observed: Observed) -> Findings:
+        for arm in (observed.standard, *observed.speculative):
+            arm.waves.update({point: told[:1] for point, told in arm.waves.items() if point.batch_size == 1})
+        return findings_of(observed)
+
+    monkeypatch.setattr("slipstream.cli.calibrate_run.findings_of", of_one_request_alone)
+    with beside(two_nodes()) as (standard, speculative):
+        result = run(
+            "--standard", standard.url, "--speculative", speculative.url, "--largest", 2, "--rounds", 1,
+            "--context", 16, "--output-tokens", 21, "--apply", "http://127.0.0.1:1",
+        )  # fmt: skip
+    assert result.exit_code == 5, result.output
+    assert "nothing was applied, since no ceiling is sure" in result.stdout
+    assert "too few requests to tell at 1" in result.stderr
 
 
 @pytest.mark.engine

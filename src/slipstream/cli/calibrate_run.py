@@ -112,6 +112,8 @@ def _handed_on(asked: Asked, findings: Findings, verdict: Verdict) -> tuple[Stat
     if question.apply is not None:
         if findings.ceiling is None or verdict.status is not Status.MEASURED:
             told.append("nothing was applied, since no ceiling is sure")
+            if any(curve.batch_sizes[:1] == curve.untold[:1] for curve in findings.speculative[0].curves):
+                status = max(status, Status.TOO_FEW)  # not that speculation does not pay: whether it does is not known
         else:
             try:
                 told.append(_applied(question, findings.ceiling, findings.observed.plan))
