@@ -142,7 +142,11 @@ POINT = {"batch_size": 1, "k": 0, "step_ms": 5}
         ({"form": "table", "points": [POINT], "prefill_token_ms": -1}, "prefill_token_ms must not be negative, not -1"),
         ({"form": "table", "points": [POINT], "prefill_base_ms": "slow"}, "prefill_base_ms must be a number"),
         ({"coefficients": {"step_s": 1e-300, "token_s": 0}}, "above 0, at least 1e-09"),
-        ({"form": "table", "points": [{"batch_size": 1, "k": 0, "step_ms": 0}]}, "times above 0"),
+        (
+            {"form": "table", "points": [{"batch_size": 1, "k": 0, "step_ms": 0}]},
+            "need a step_ms of 1e-06 or more, not 0",
+        ),
+        ({"form": "table", "points": [{"batch_size": 1, "k": 0, "step_ms": 1e-7}]}, "1e-06 or more, not 1e-07"),
         ({"form": "table", "points": [{"batch_size": 1, "step_ms": 0}]}, "k must be a number"),
     ],
 )

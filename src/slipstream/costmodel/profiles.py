@@ -133,8 +133,11 @@ class TableCosts:
                 raise ImpossibleInput(
                     f"a table profile's points of k {k} need batch sizes that rise, above 0 and at most {MOST_BATCH:,}"
                 )
-            if any(not seconds >= SHORTEST_S for _, seconds in points):
-                raise ImpossibleInput(f"a table profile's points of k {k} need times above 0")
+            if shorter := [seconds for _, seconds in points if not seconds >= SHORTEST_S]:
+                raise ImpossibleInput(
+                    f"a table profile's points of k {k} need a step_ms of {1e3 * SHORTEST_S:g} or more, "
+                    f"not {1e3 * shorter[0]:g}"
+                )
         low, high = self.batch_range
         if low > high:
             raise ImpossibleInput("a table profile needs a batch size that all its draft lengths cover, and has none")

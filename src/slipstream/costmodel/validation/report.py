@@ -296,6 +296,8 @@ def plots(scores: Scores, folder: Path) -> None:
         axes.plot([row.measured for row in group], [row.model / row.measured for row in group], ".", ms=3, label=source)
     axes.axhline(1.0, color="black", lw=0.8)
     axes.set(xscale="log", yscale="log", xlabel="measured step time (ms)", ylabel="computed / measured", ylim=(0.25, 4))
+    axes.set_yticks([0.25, 0.5, 1, 2, 4], ["0.25", "0.5", "1", "2", "4"])
+    axes.yaxis.set_minor_formatter("")
     axes.legend(fontsize=6)
     figure.savefig(folder / "validation-steps.png", dpi=110, metadata={"Software": None})
 
