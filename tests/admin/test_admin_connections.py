@@ -45,7 +45,10 @@ async def test_of_too_many_connections_the_oldest_are_closed() -> None:
         assert not readers[-1].at_eof()
 
 
-async def test_a_request_that_never_comes_whole_does_not_keep_the_process_from_ending() -> None:
+async def test_a_request_that_never_comes_whole_does_not_keep_the_process_from_ending(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("slipstream.admin.app.CLOSE_S", 0.1)
     head = (
         b"POST /overrides HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: 9\r\n\r\n{"
     )
