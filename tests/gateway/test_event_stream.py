@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from slipstream.gateway.content import has_content
 from slipstream.gateway.dialect import DIALECTS, Dialect
+from slipstream.gateway.framing import framed
 from slipstream.gateway.sse import MAX_HELD_BYTES, EventStream, data_payloads, last_boundary
 
 DATA = Path(__file__).parent / "data"
@@ -50,13 +51,24 @@ def forwarded(pieces: list[bytes], dialect: Dialect = CHAT) -> tuple[list[bytes]
     stream = EventStream(dialect)
     blocks: list[bytes] = []
     for index, piece in enumerate(pieces):
-        size = b"%x\r\n" % len(piece)
-        if not stream.seeking and len(piece) > 1 and stream.note(b"%b%b\r\n" % (size, piece), len(size)):
+        if not stream.seeking and len(piece) > 1 and stream.note(framed(piece), framed(piece).index(b"\n") + 1):
             blocks.append(piece)
         else:
             blocks.append(stream.feed(piece, float(index)))
     first = None if stream.first_content_at is None else int(stream.first_content_at)
     return [block for block in blocks if block], stream, first
+
+
+def payloads_read_plainly(events: bytes) -> list[bytes]:
+    payloads: list[bytes] = []
+    event: list[bytes] = []
+    for line in re.split(rb"\r\n|\n|\r", events):
+        if line[:5] == b"data:":
+            event.append(re.sub(rb"^ ", b"", line[5:]))
+        elif not line and event:
+            payloads.append(b"\n".join(event))
+            event.clear()
+    return payloads
 
 
 def first_content_end(name: str) -> int:
@@ -110,6 +122,17 @@ def test_single_bytes_give_whole_events_one_by_one(name: str) -> None:
     body = BODIES[name]
     blocks, _, _ = forwarded([body[index : index + 1] for index in range(len(body))], DIALECTS[path_of(name)])
     assert blocks == [event + b"\n\n" for event in body.split(b"\n\n")[:-1]]
+
+
+LINES = st.sampled_from([b"data: 1", b"data:2", b"data", b"id: 3", b": note", b"", b"c6", b"data: x\x0by"])
+
+
+@given(st.lists(st.tuples(LINES, st.sampled_from([b"\n", b"\r\n", b"\r"])), max_size=8))
+def test_the_framing_of_a_chunk_changes_nothing_of_what_its_events_say(lines: list[tuple[bytes, bytes]]) -> None:
+    events = b"".join(line + end for line, end in lines) + b"\n\n"
+    plainly = payloads_read_plainly(events)
+    for block in (events, framed(events), events + b"\r\n"):
+        assert data_payloads([block]) == plainly
 
 
 def test_an_incomplete_event_is_held_back_and_what_came_before_it_is_not() -> None:

@@ -11,6 +11,7 @@ from slipstream.engines.fingerprint import system_fingerprint
 from slipstream.gateway.content import error_status
 from slipstream.gateway.counting import statistics_of
 from slipstream.gateway.dialect import Dialect, errors_of
+from slipstream.gateway.framing import framed
 from slipstream.gateway.headers import Answer, status_line
 from slipstream.gateway.instrument import AddedEvents, without_members
 from slipstream.gateway.passage import Passage
@@ -128,7 +129,7 @@ class Relay:
         client = self.client
         assert client is not None
         if block:
-            client.write(b"%x\r\n%b\r\n" % (len(block), block) if self._chunked else block)
+            client.write(framed(block) if self._chunked else block)
         if self._chunked and self.passage is None and self._added_events is None and not events.seeking:
             self.passage = Passage(events, client.write)
         return told
@@ -275,4 +276,4 @@ class Relay:
             client.write(data)
 
     def _write_body(self, data: bytes) -> None:
-        self._write(b"%x\r\n%b\r\n" % (len(data), data) if self._chunked else data)
+        self._write(framed(data) if self._chunked else data)

@@ -14,6 +14,7 @@ import httptools
 
 from slipstream.core.node import Instrument, NodeSpec
 from slipstream.core.reason import Reason
+from slipstream.gateway.framing import size_line
 from slipstream.gateway.headers import Answer, Headers, read_answer
 from slipstream.gateway.passage import Passage
 from slipstream.gateway.repetition import RepeatedHead, head_to_repeat
@@ -32,22 +33,6 @@ CHUNK_FRAMING_BYTES: Final = 64
 
 _JOINED_BYTES: Final = 64 * 1024  # up to here one copy is cheaper than a second buffer to write
 _BODILESS: Final = frozenset({204, 304})
-
-
-def _size_lines() -> list[bytes]:
-    """By the length of a chunk as it is on the wire, the line that it then begins with: only one can be true. Empty
-    where a chunk can not be so long, or has less content than two bytes.
-    """
-    lines = [b""] * 8192
-    for size in range(2, len(lines)):
-        line = b"%x\r\n" % size
-        length = len(line) + size + 2
-        if length < len(lines):
-            lines[length] = line
-    return lines
-
-
-_SIZE_LINES: Final = _size_lines()
 
 
 class Receiver(Protocol):
@@ -190,8 +175,7 @@ class NodeConnection:
         if self._aligned:
             # Most reads of a stream are exactly one chunk. It is forwarded as it is, and the parser, which stands
             # between two chunks before it and after it, need not see it.
-            size = len(data)
-            line = _SIZE_LINES[size] if size < len(_SIZE_LINES) else b""
+            line = size_line(len(data))
             if line and data.startswith(line) and data.endswith(b"\r\n"):
                 passage = self.passage
                 if passage is None or not passage.take(data, len(line)):
