@@ -115,8 +115,7 @@ def _announce(service: Service) -> None:
     body = f'{{"model": "{model}", "messages": [{{"role": "user", "content": "Say hello."}}]}}'
     typer.echo(f"base URL  {base}")
     typer.echo(f"admin     {service.admin_url}  (slipstream status --url {service.admin_url})")
-    if service.config.roles is not None:
-        typer.echo(f"roles     slipstream roles list --url {service.admin_url}")
+    typer.echo(f"roles     slipstream roles list --url {service.admin_url}")
     typer.echo()
     typer.echo(f"curl {base}/chat/completions -H 'content-type: application/json' -d '{body}'")
     typer.echo()
