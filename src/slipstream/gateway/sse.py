@@ -29,25 +29,12 @@ def last_boundary(data: bytes, start: int = 0) -> int:
     return max(ends, default=0)
 
 
-def _lines_of(block: bytes) -> list[bytes]:
-    """The lines of whole events, with or without the framing of a chunk: its size line is too short to be data."""
-    if block.endswith(b"\n\n\r\n"):
-        end = block.find(b"\r\n", 1, 6)
-        if end > 0:
-            block = block[end + 2 : -2]
-    if b"\r" in block:
-        return block.splitlines()
-    lines = block.split(b"\n")  # five times as fast
-    lines.pop()  # what stands behind the last line end
-    return lines
-
-
 def data_payloads(blocks: Iterable[bytes]) -> list[bytes]:
     """The ``data`` of every event in ``blocks``, each of which holds whole events. Comments and such are left out."""
     payloads: list[bytes] = []
     for block in blocks:
         event: list[bytes] = []
-        for line in _lines_of(block):
+        for line in block.splitlines():
             if line.startswith(b"data:"):
                 event.append(line[6:] if line.startswith(b"data: ") else line[5:])
             elif not line and event:
@@ -69,6 +56,7 @@ class EventStream:
         "_held",
         "_held_bytes",
         "_opening",
+        "_payloads",
         "_recent",
         "_tail",
         "_turn",
@@ -88,6 +76,7 @@ class EventStream:
         self._opening = b""
         self._recent = [b""] * _KEPT_BLOCKS  # the last blocks, the oldest of them at ``_turn``
         self._turn = 0
+        self._payloads: list[bytes] | None = None  # of the last blocks, once they have been read
         self.first_content_at: float | None = None
         self.split = False
         self.answer_id: str | None = None
@@ -115,13 +104,10 @@ class EventStream:
     def _keep(self, block: bytes, start: int) -> None:
         """Keep whole events, which begin at ``start``. What a chunk has around them reads as no field of theirs."""
         if block[start] != _COLON or b"data:" in block:  # comments only keep a connection alive
+            self._payloads = None
             turn = self._turn
             self._recent[turn] = block
             self._turn = turn + 1 if turn < _KEPT_BLOCKS - 1 else 0
-
-    def _kept(self) -> list[bytes]:
-        """The last blocks, in order, some of which may be empty."""
-        return self._recent[self._turn :] + self._recent[: self._turn]
 
     def _seek(self, block: bytes, now: float) -> None:
         """Look for the first content, and on the way for what the first events say."""
@@ -160,9 +146,21 @@ class EventStream:
         self._tail = rest[-_TAIL_BYTES:]
         return block
 
+    def _last_payloads(self) -> list[bytes]:
+        """The ``data`` of the last few events forwarded, in order: read once, though several ask when all has come."""
+        payloads = self._payloads
+        if payloads is None:
+            payloads = self._payloads = data_payloads(self._recent[self._turn :] + self._recent[: self._turn])
+        return payloads
+
+    def _last_and_held(self) -> list[bytes]:
+        """The same, and that of an event whose end has not come."""
+        held = data_payloads((self.held + b"\n\n",)) if self._held_bytes else []
+        return self._last_payloads() + held
+
     def payloads(self) -> list[bytes]:
         """The ``data`` of the last few events forwarded, in order, without the terminator ``[DONE]``."""
-        return [payload for payload in data_payloads(self._kept()) if payload != _DONE]
+        return [payload for payload in self._last_payloads() if payload != _DONE]
 
     def counting_payloads(self) -> tuple[bytes, ...]:
         """The ``data`` of the events that may count tokens: the last three, and the first where they count there."""
@@ -172,24 +170,18 @@ class EventStream:
     @property
     def terminated(self) -> bool:
         """Whether the stream has said that it is complete."""
-        blocks = (*self._kept(), self.held + b"\n\n")
-        for block in blocks:
-            if _DONE in block and _DONE in data_payloads((block,)):
-                return True
+        payloads = self._last_and_held()
+        if _DONE in payloads:
+            return True
         dialect = self._dialect
-        if dialect is None or not dialect.ends:
-            return False
-        return any(event_type(payload) in dialect.ends for payload in data_payloads(blocks))
+        return dialect is not None and bool(dialect.ends) and any(event_type(each) in dialect.ends for each in payloads)
 
     def failure(self) -> bytes | None:
         """The ``data`` of the event by which the node said that it could not go on; ``None`` when it did not say so."""
-        if self._dialect is None:
-            return None
-        for block in (self.held + b"\n\n", *reversed(self._kept())):
-            if b'error"' in block or b'.failed"' in block:  # most say neither, and are not read for it
-                for payload in reversed(data_payloads((block,))):
-                    if event_type(payload) in FAILURES:
-                        return payload
+        if self._dialect is not None:
+            for payload in reversed(self._last_and_held()):
+                if payload != _DONE and event_type(payload) in FAILURES:
+                    return payload
         return None
 
     @property
