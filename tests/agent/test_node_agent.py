@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 from aiohttp import web
+from structlog.testing import capture_logs
 
 from agent_rig import EmulatedInHand, rig
 from emulated_client import ask
@@ -243,11 +244,24 @@ async def test_an_engine_that_was_left_running_and_ends_is_started_again_in_its_
     engine = EmulatedInHand()
     await engine.start(STANDARD, 1.0)
     engine.left = STANDARD
+    with capture_logs() as logs:
+        async with rig(engine, wait=False) as one:
+            await one.until(lambda: one.state.readings > 1)
+            await engine.die()
+            await one.until(lambda: engine.starts == [STANDARD, STANDARD])
+            await one.ready()
+            assert one.state.role is STANDARD
+    assert [entry["event"] for entry in logs].count("engine.lost") == 1  # it is not taken over once more
+
+
+async def test_an_engine_of_one_variant_that_was_left_running_is_taken_over_whatever_it_says_that_it_is() -> None:
+    engine = EmulatedInHand(switchable=False)
+    engine.lying.add(SPECULATIVE)
+    await engine.start(SPECULATIVE, 1.0)
+    engine.left = SPECULATIVE
     async with rig(engine, wait=False) as one:
-        await engine.die()
-        await one.until(lambda: engine.starts == [STANDARD, STANDARD])
-        await one.ready()
-        assert one.state.role is STANDARD
+        await one.until(lambda: one.state.readings > 1)
+        assert (one.state.role, one.state.healthy, engine.starts) == (STANDARD, True, [SPECULATIVE])
 
 
 async def test_an_engine_that_was_left_starting_is_waited_for_and_warmed() -> None:

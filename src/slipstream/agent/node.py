@@ -212,8 +212,9 @@ class NodeAgent:
             self._view.close()
 
     async def _live(self) -> None:
-        role = self.role
-        if self._engine.owned and self._view.answers:  # it was taken over, and serves
+        role = self._role
+        if self._engine.owned and role is not None and self._view.answers:  # it was taken over, and serves
+            await self._engine.start(role, self._settings.start_timeout_s)
             self._up_since = self._clock()
             self._look_after_it()
         elif self._engine.owned and role is not None:
