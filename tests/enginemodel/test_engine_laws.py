@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from math import isinf, isnan
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -122,6 +123,7 @@ class Books:
         assert all(one.accepted <= one.drafted and one.verify_steps <= one.steps for one in self.all)
 
 
+@pytest.mark.no_cover
 @given(engines, deeds, st.integers(0, 1000))
 @settings(max_examples=120, deadline=None)
 def test_every_sequence_is_somewhere_and_the_books_agree_at_every_instant(
@@ -144,6 +146,7 @@ def test_every_sequence_is_somewhere_and_the_books_agree_at_every_instant(
     assert books.run.kv_use in (None, 0.0)
 
 
+@pytest.mark.no_cover
 @given(
     engines,
     st.sampled_from([Speculation(k=0), Speculation(k=4, proposing_share=0.0), Speculation(schedule=((3, 0),))]),

@@ -39,6 +39,7 @@ def most_good(made: Scenario) -> float:
     )
 
 
+@pytest.mark.no_cover
 @settings(max_examples=15, deadline=None)
 @given(
     arrivals=st.lists(st.floats(0.0, 3.9), min_size=1, max_size=40),
@@ -72,6 +73,7 @@ def test_no_policy_exceeds_the_bound(
     assert most.goodput * 4.0 <= most.possible + 1e-6 <= most.offered + 1e-6
 
 
+@pytest.mark.no_cover
 @pytest.mark.parametrize(("tpot_s", "per_s"), [(0.008, 8.0), (0.01, 15.0), (None, 30.0)])
 def test_no_policy_exceeds_the_bound_on_average_where_acceptance_is_chance(tpot_s: float | None, per_s: float) -> None:
     plan = plan_of([index / per_s for index in range(int(4 * per_s))], output_tokens=40)

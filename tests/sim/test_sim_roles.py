@@ -103,6 +103,7 @@ def test_in_a_surge_that_does_not_pay_ceilings_move() -> None:
     assert [e for e in told if e["event"] == "role"] == []
 
 
+@pytest.mark.no_cover
 def test_the_same_seed_gives_the_same_changes() -> None:
     assert events(changing())[1] == events(changing())[1]
 

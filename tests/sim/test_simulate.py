@@ -137,6 +137,7 @@ def test_at_every_instant_all_who_came_have_ended_or_run_or_wait(made: tuple[Sce
     assert all(node.own == 0 for node in loop.gateway.dispatcher.fleet.nodes())
 
 
+@pytest.mark.no_cover
 @settings(max_examples=20, deadline=None)
 @given(random_scenarios(), st.sampled_from([0.005, 0.04]), st.booleans())
 def test_polls_that_are_left_out_would_have_changed_nothing(
@@ -159,6 +160,7 @@ def test_polls_that_are_left_out_would_have_changed_nothing(
     assert logs[0] == logs[1] == logs[2]
 
 
+@pytest.mark.no_cover
 @settings(max_examples=15, deadline=None)
 @given(random_scenarios())
 def test_engines_that_run_ahead_give_what_engines_give_that_are_held_at_every_millisecond(
