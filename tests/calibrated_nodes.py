@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from slipstream.calibrate.node import CalibratedNode, known_node
 from slipstream.calibrate.plan import CalibrationPlan
-from slipstream.calibrate.run import Observed, calibrate
+from slipstream.calibrate.run import Observed, Terms, calibrate
 from slipstream.core.node import SpeculatorKind
 from slipstream.costmodel.profiles import LinearCosts, Provenance
 from slipstream.costmodel.steps import step_rows
@@ -75,15 +75,14 @@ async def calibrated(
 ) -> Observed:
     """A calibration of the first against the others."""
     async with known(*urls, **given) as nodes:
-        return await calibrate(
-            nodes[0],
-            nodes[1:],
-            plan,
-            budget_s=budget_s,
-            shared=shared,
-            stop=stop or asyncio.Event(),
-            on_progress=(list[str]() if said is None else said).append,
-        )
+        return await calibrate(nodes[0], nodes[1:], plan, terms(budget_s, shared=shared, stop=stop, said=said))
+
+
+def terms(
+    budget_s: float = 30.0, *, shared: bool = False, stop: asyncio.Event | None = None, said: list[str] | None = None
+) -> Terms:
+    """On which it is measured; ``said`` gets what is measured next."""
+    return Terms(budget_s, shared, stop or asyncio.Event(), (list[str]() if said is None else said).append)
 
 
 _Served = TypeVar("_Served")

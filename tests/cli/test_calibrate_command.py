@@ -79,7 +79,7 @@ def test_one_json_object_and_too_few_requests() -> None:
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        ((), "give --standard URL and --speculative URL, or --embedded"),
+        ((), "give --standard URL and --speculative URL, or --node URL and --agent URL, or --embedded"),
         (("--standard", "h:1", "--speculative", "http://b:1"), "a node's URL is http://HOST:PORT"),
         (("--standard", "http://a:1/v1", "--speculative", "http://a:1/"), "is given twice"),
         ((*NODES, "--gguf", "m.gguf"), "--gguf only counts beside --embedded"),

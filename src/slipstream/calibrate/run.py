@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
+from math import inf
 from statistics import median
 from time import monotonic
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 from slipstream.calibrate.errors import NodeBusy, NodeUnusable
 from slipstream.calibrate.figures import Figures, figures_of
@@ -18,7 +19,7 @@ from slipstream.engines.catalogue import read_statistics
 from slipstream.engines.fingerprint import system_fingerprint
 from slipstream.load import CHARACTERS_PER_TOKEN, LoadResult
 
-__all__ = ["Arm", "Observed", "calibrate"]
+__all__ = ["Arm", "Observed", "Terms", "calibrate", "calibrate_in_turn"]
 
 PROBES: Final = 2
 """Requests of each length that tell what a prompt takes, after one that finds the node cold."""
@@ -88,35 +89,43 @@ class Observed:
     busy: bool
 
 
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """On which nodes are measured: for ``budget_s`` seconds at most, or until ``stop``. ``shared``: beside the traffic
+    of others too. ``on_progress`` is told what is measured next.
+    """
+
+    budget_s: float
+    shared: bool
+    stop: asyncio.Event
+    on_progress: Callable[[str], None]
+
+    @property
+    def over(self) -> str:
+        """Why it has ended before the plan was carried out."""
+        return "interrupted" if self.stop.is_set() else f"the budget of {self.budget_s:g} s is used up"
+
+
 class _Over(Exception):
     """The time is over, or somebody said stop."""
 
 
 async def calibrate(
-    standard: CalibratedNode,
-    speculative: Sequence[CalibratedNode],
-    plan: CalibrationPlan,
-    *,
-    budget_s: float,
-    shared: bool,
-    stop: asyncio.Event,
-    on_progress: Callable[[str], None],
+    standard: CalibratedNode, speculative: Sequence[CalibratedNode], plan: CalibrationPlan, terms: Terms
 ) -> Observed:
-    """Measure as much of the plan as fits into ``budget_s`` seconds, the most important first, or until ``stop``.
+    """Measure as much of the plan as the terms allow, the most important first.
 
-    ``on_progress`` is told what is measured next. When it returns or raises, nothing of it runs on the nodes any more
-    but for what an engine needs to see that its client left. Raises `NodeUnusable` and, before anything was measured,
-    `NodeBusy`.
+    When it returns or raises, nothing of it runs on the nodes any more but for what an engine needs to see that its
+    client left. Raises `NodeUnusable` and, before anything was measured, `NodeBusy`.
     """
     began_at = monotonic()
-    deadline = began_at + budget_s
+    deadline = began_at + terms.budget_s
     arms = (Arm(standard, drafts=False), *(Arm(node, drafts=True) for node in speculative))
     ended, interrupted, busy = "", False, False
     try:
-        await _measure(arms, plan, shared=shared, stop=stop, deadline=deadline, on_progress=on_progress)
+        await _measure(arms, plan, _asker(plan), terms, deadline)
     except _Over:
-        interrupted = stop.is_set()
-        ended = "interrupted" if interrupted else f"the budget of {budget_s:g} s is used up"
+        ended, interrupted = terms.over, terms.stop.is_set()
     except NodeBusy as error:
         if not any(arm.waves for arm in arms):
             raise
@@ -126,19 +135,50 @@ async def calibrate(
     return Observed(plan, arms[0], arms[1:], monotonic() - began_at, ended, interrupted, busy)
 
 
-async def _measure(
-    arms: Sequence[Arm],
+async def calibrate_in_turn(
+    node: CalibratedNode,
+    in_role: Callable[[bool], Awaitable[CalibratedNode]],
     plan: CalibrationPlan,
-    *,
-    shared: bool,
-    stop: asyncio.Event,
-    deadline: float,
-    on_progress: Callable[[str], None],
-) -> None:
-    asker = Asker(plan.output_tokens, plan.seed, CHARACTERS_PER_TOKEN)
+    terms: Terms,
+) -> Observed:
+    """The same of one node that can be had in both roles: first with its speculator, then without, each for half of the
+    budget, in which its changes of role are not counted. What changes on the machine meanwhile falls on one side.
+
+    ``node`` is as it was found. ``in_role`` changes its role where it has to, and gives it as it is then; the argument
+    is whether it should draft.
+    """
+    began_at = monotonic()
+    asker = _asker(plan)
+    arms: list[Arm] = []
+    ended, interrupted, busy = "", False, False
+    for drafts in (True, False):
+        try:
+            terms.on_progress(f"the node {'with' if drafts else 'without'} its speculator")
+            arm = Arm(await _within(in_role(drafts), terms.stop, inf), drafts)
+            arms.append(arm)
+            await _measure([arm], plan, asker, terms, monotonic() + terms.budget_s / 2)
+        except _Over:
+            ended, interrupted = terms.over, terms.stop.is_set()
+        except NodeBusy as error:
+            if not any(arm.waves for arm in arms):
+                raise
+            ended, busy = str(error), True
+        if arms:
+            await arms[-1].node.look_again()
+        if interrupted or busy:
+            break
+    speculative, standard = (arms[n] if n < len(arms) else Arm(node, drafts=n == 0) for n in range(2))
+    return Observed(plan, standard, (speculative,), monotonic() - began_at, ended, interrupted, busy)
+
+
+def _asker(plan: CalibrationPlan) -> Asker:
+    return Asker(plan.output_tokens, plan.seed, CHARACTERS_PER_TOKEN)
+
+
+async def _measure(arms: Sequence[Arm], plan: CalibrationPlan, asker: Asker, terms: Terms, deadline: float) -> None:
     for arm in arms:
-        on_progress(f"{arm.node.name}: alone")
-        await _within(_look_alone(arm, asker, plan, shared=shared), stop, deadline)
+        terms.on_progress(f"{arm.node.name}: alone")
+        await _within(_look_alone(arm, asker, plan, shared=terms.shared), terms.stop, deadline)
     turn = 0
     for number, point in visits(plan):
         if any(arm.does_not_admit(point) for arm in arms):
@@ -149,10 +189,10 @@ async def _measure(
                 for arm in order:
                     if _expected_s(arm, point) > deadline - monotonic():
                         raise _Over
-                    on_progress(f"{arm.node.name}: {point.batch_size} at once, {point.context_tokens} tokens")
+                    terms.on_progress(f"{arm.node.name}: {point.batch_size} at once, {point.context_tokens} tokens")
                     wave = await _within(
-                        measured_wave(arm.node, asker, point, categories, drafts=arm.drafts, shared=shared),
-                        stop,
+                        measured_wave(arm.node, asker, point, categories, drafts=arm.drafts, shared=terms.shared),
+                        terms.stop,
                         deadline,
                     )
                     _take_in(arm, wave)
@@ -194,9 +234,10 @@ async def _look_alone(arm: Arm, asker: Asker, plan: CalibrationPlan, *, shared: 
         await node.quiet(shared=False)
     cold = _usable(node, await ask_at_once(node, asker.requests(node, [category], context)))
     counted = cold.prompt_tokens
-    if counted and arm.drafts is False:
+    if counted and not asker.informed:
         characters = len(cold.request.messages[0]["content"]) / counted
         asker.characters_per_token = min(max(characters, FEWEST_CHARACTERS), MOST_CHARACTERS)
+        asker.informed = True
     short: list[LoadResult] = []
     long: list[LoadResult] = []
     for _ in range(PROBES):
@@ -247,14 +288,12 @@ def _prefill(short: Sequence[LoadResult], long: Sequence[LoadResult]) -> tuple[f
     return max(0.0, low_s - token_s * low), token_s
 
 
-async def _within(work: Coroutine[Any, Any, _Found], stop: asyncio.Event, deadline: float) -> _Found:
+async def _within(work: Awaitable[_Found], stop: asyncio.Event, deadline: float) -> _Found:
     """What the work finds. Raises `_Over` when told to stop before, or its time is over: requests are hung up on."""
-    working = asyncio.create_task(work, name="calibration")
+    working = asyncio.ensure_future(work)
     stopping = asyncio.create_task(stop.wait(), name="stop of the calibration")
     try:
-        await asyncio.wait(
-            (working, stopping), timeout=max(0.0, deadline - monotonic()), return_when=asyncio.FIRST_COMPLETED
-        )
+        await asyncio.wait((working, stopping), timeout=_left(deadline), return_when=asyncio.FIRST_COMPLETED)
         if working.done():
             return working.result()
         raise _Over
@@ -262,3 +301,8 @@ async def _within(work: Coroutine[Any, Any, _Found], stop: asyncio.Event, deadli
         for task in (working, stopping):
             task.cancel()
         await asyncio.wait((working, stopping))
+
+
+def _left(deadline: float) -> float | None:
+    """Seconds; ``None`` = no deadline."""
+    return None if deadline == inf else max(0.0, deadline - monotonic())

@@ -39,11 +39,15 @@ class Wave:
 
 
 class Asker:
-    """Makes requests, each with a beginning of its own, about as long as wanted by this model's tokens."""
+    """Makes requests, each with a beginning of its own, about as long as wanted by this model's tokens.
+
+    ``informed``: whether ``characters_per_token`` is what a node's counts have told.
+    """
 
     def __init__(self, output_tokens: int, seed: int, characters_per_token: float) -> None:
         self.output_tokens = output_tokens
         self.characters_per_token = characters_per_token
+        self.informed = False
         self._seed = seed
         self._made = 0
 

@@ -18,6 +18,16 @@ def calibrate(
     speculative: Annotated[
         list[str] | None, typer.Option(help="URL of one with; several times for several draft lengths.")
     ] = None,
+    node: Annotated[
+        str | None, typer.Option(help="URL of one node in place of two, measured in both roles: --agent changes them.")
+    ] = None,
+    agent: Annotated[
+        str | None, typer.Option(help="Of --node: URL of its agent (`slipstream node`), which leaves it as it was.")
+    ] = None,
+    agent_token_file: Annotated[
+        Path | None,
+        typer.Option(help="File with the agent's token; the variable SLIPSTREAM_AGENT_TOKEN when left out."),
+    ] = None,
     embedded: Annotated[
         bool, typer.Option("--embedded", help="Start two llama.cpp nodes on this machine and take those.")
     ] = False,
@@ -77,6 +87,9 @@ def calibrate(
         Question(
             standard=standard,
             speculative=tuple(speculative or ()),
+            node=node,
+            agent=agent,
+            agent_token_file=agent_token_file,
             embedded=embedded,
             gguf=gguf,
             slots=slots,

@@ -5,13 +5,16 @@ from __future__ import annotations
 import os
 import platform
 from dataclasses import dataclass
+from pathlib import Path
 from typing import cast
 
 from slipstream.calibrate.measured_profile import Form
 from slipstream.cli.bench_question import seconds_of
 from slipstream.cli.calibrate_question import Question
+from slipstream.cli.node import TOKEN_VARIABLE as AGENT_TOKEN_VARIABLE
 from slipstream.cli.option_values import whole_numbers
 from slipstream.cli.picture import check_picture
+from slipstream.config.values import secret_from_file
 from slipstream.core.node import SpeculatorKind
 from slipstream.costmodel.errors import ImpossibleInput
 
@@ -24,10 +27,14 @@ ELSEWHERE, EMBEDDED = ("5m", "256"), ("2m", "64")
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """``standard`` is empty where the nodes are to be started here. ``speculator_kind``: ``None`` = as reported."""
+    """``standard`` is empty where the nodes are to be started here, and the node where ``agent``, else empty, changes
+    its role. ``speculator_kind``: ``None`` = as reported.
+    """
 
     standard: str
     speculative: tuple[str, ...]
+    agent: str
+    agent_token: str | None
     speculator_kind: SpeculatorKind | None
     drafts: str
     budget_s: float
@@ -56,6 +63,8 @@ def asked_of(question: Question) -> Asked:
     return Asked(
         standard="" if question.embedded else _urls(question),
         speculative=question.speculative,
+        agent="" if question.agent is None else question.agent,
+        agent_token=None if question.agent is None else _agent_token(question.agent_token_file),
         speculator_kind=_kind(question),
         drafts=question.speculator or "ngram",
         budget_s=seconds_of("--budget", question.budget or budget),
@@ -69,17 +78,44 @@ def asked_of(question: Question) -> Asked:
 
 
 def _urls(question: Question) -> str:
-    if question.standard is None or not question.speculative:
-        raise ImpossibleInput("give --standard URL and --speculative URL, or --embedded")
+    """The standard node's, or that of the only one."""
     if question.gguf is not None:
         raise ImpossibleInput("--gguf only counts beside --embedded")
+    if question.node is not None or question.agent is not None:
+        return _with_agent(question)
+    if question.standard is None or not question.speculative:
+        raise ImpossibleInput("give --standard URL and --speculative URL, or --node URL and --agent URL, or --embedded")
     urls = [_root(url) for url in (question.standard, *question.speculative)]
+    _check_urls(*urls)
+    if len(set(urls)) < len(urls):
+        raise ImpossibleInput(
+            f"{max(urls, key=urls.count)} is given twice: each node has a URL of its own; one in both roles is --node"
+        )
+    return question.standard
+
+
+def _with_agent(question: Question) -> str:
+    if question.node is None or question.agent is None:
+        raise ImpossibleInput("--node URL is the node, and --agent URL what changes its role: give both")
+    if question.standard is not None or question.speculative:
+        raise ImpossibleInput("--node is measured in both roles: leave --standard and --speculative out")
+    _check_urls(_root(question.node), question.agent)
+    return question.node
+
+
+def _agent_token(file: Path | None) -> str | None:
+    if file is None:
+        return os.environ.get(AGENT_TOKEN_VARIABLE) or None
+    try:
+        return secret_from_file(str(file))
+    except ValueError as error:
+        raise ImpossibleInput(f"--agent-token-file needs {error}") from None
+
+
+def _check_urls(*urls: str) -> None:
     for url in urls:
         if not url.startswith(("http://", "https://")):
             raise ImpossibleInput(f"a node's URL is http://HOST:PORT, not {url!r}")
-    if len(set(urls)) < len(urls):
-        raise ImpossibleInput(f"{max(urls, key=urls.count)} is given twice: each node has a URL of its own")
-    return question.standard
 
 
 def _root(url: str) -> str:
@@ -88,8 +124,8 @@ def _root(url: str) -> str:
 
 def _kind(question: Question) -> SpeculatorKind | None:
     if question.embedded:
-        if question.standard is not None or question.speculative:
-            raise ImpossibleInput("--embedded starts nodes of its own: leave --standard and --speculative out")
+        if question.standard is not None or question.speculative or question.node is not None:
+            raise ImpossibleInput("--embedded starts nodes of its own: leave --standard, --speculative and --node out")
         return SpeculatorKind.NGRAM if question.speculator in (None, "ngram") else SpeculatorKind.DRAFT
     if question.speculator is None:
         return None

@@ -13,6 +13,9 @@ class Question(NamedTuple):
 
     standard: str | None
     speculative: tuple[str, ...]
+    node: str | None
+    agent: str | None
+    agent_token_file: Path | None
     embedded: bool
     gguf: Path | None
     slots: int

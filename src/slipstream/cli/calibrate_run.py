@@ -21,7 +21,7 @@ from slipstream.calibrate.measured_profile import profile_document
 from slipstream.calibrate.node import CalibratedNode, known_node
 from slipstream.calibrate.plan import CalibrationPlan, batch_sizes
 from slipstream.calibrate.report import Status, Verdict, calibration_document, verdict_of
-from slipstream.calibrate.run import calibrate
+from slipstream.calibrate.run import Terms, calibrate, calibrate_in_turn
 from slipstream.cli.admin_client import AdminUnreachable, fetch, reading
 from slipstream.cli.calibrate_asked import Asked, asked_of
 from slipstream.cli.calibrate_question import Question
@@ -29,6 +29,7 @@ from slipstream.cli.calibrate_report import calibrate_report
 from slipstream.cli.descriptors import allow_many_connections
 from slipstream.cli.drawn_bar import drawn_bar
 from slipstream.cli.local_fleet import local_nodes
+from slipstream.cli.node_roles import node_roles
 from slipstream.cli.override import sentence
 from slipstream.cli.stopping import stop_signals
 from slipstream.core.request import Pool
@@ -49,7 +50,7 @@ def run(question: Question) -> None:
         asked = asked_of(question)
         configure_logs("warning", "console")
         allow_many_connections()
-        findings = uvloop.run(_found(asked))
+        findings, left = uvloop.run(_found(asked))
     except ImpossibleInput as error:
         raise _ended(Status.IMPOSSIBLE, str(error)) from None
     except NodeBusy as error:
@@ -58,7 +59,7 @@ def run(question: Question) -> None:
         raise _ended(Status.UNUSABLE, str(error)) from None
     verdict = verdict_of(findings)
     answer = {
-        "title": f"{findings.observed.speculative[0].node.name} against {findings.observed.standard.node.name}",
+        "title": _title(findings),
         **calibration_document(findings),
         "verdict": {"status": int(verdict.status), "sentences": list(verdict.sentences)},
     }
@@ -73,8 +74,17 @@ def run(question: Question) -> None:
         Console(highlight=False).print(calibrate_report(answer))
         for one in told:
             print(fill(one, Console().width, subsequent_indent="  ", break_on_hyphens=False, break_long_words=False))
+    if left:
+        status = max(status, Status.UNUSABLE)
     if verdict.sentences or status is not Status.MEASURED:
-        raise _ended(status, *verdict.sentences, *(told if question.as_json and status is not verdict.status else ()))
+        raise _ended(
+            status, *verdict.sentences, *left, *(told if question.as_json and status is not verdict.status else ())
+        )
+
+
+def _title(findings: Findings) -> str:
+    drafting, plain = findings.observed.speculative[0].node.name, findings.observed.standard.node.name
+    return f"{drafting} with and without its speculator" if drafting == plain else f"{drafting} against {plain}"
 
 
 def _ended(status: Status, *sentences: str) -> typer.Exit:
@@ -136,7 +146,8 @@ def _applied(question: Question, ceiling: int, plan: CalibrationPlan) -> str:
         return sentence(fetch(url, "/overrides", question.token_file, method="POST", body=body)["override"])
 
 
-async def _found(asked: Asked) -> Findings:
+async def _found(asked: Asked) -> tuple[Findings, list[str]]:
+    """What was measured, and in sentences what is not as it was before."""
     question = asked.question
     with stop_signals() as stop:
         async with AsyncExitStack() as stack:
@@ -145,12 +156,18 @@ async def _found(asked: Asked) -> Findings:
                 started = local_nodes(model=question.gguf, speculator=asked.drafts, slots=question.slots)
                 drafting, plain = await stack.enter_async_context(started)
                 speculative_urls, standard_url = (drafting["url"],), plain["url"]
-            nodes: list[CalibratedNode] = []
-            for url in (standard_url, *speculative_urls):
-                kind = asked.speculator_kind if nodes else None
+
+            async def known(url: str, *, drafts: bool) -> CalibratedNode:
+                kind = asked.speculator_kind if drafts else None
                 node = await known_node(url, model=question.model, api_key=asked.api_key, speculator_kind=kind)
                 stack.callback(node.close)
-                nodes.append(node)
+                return node
+
+            roles = None
+            if asked.agent:
+                roles = await stack.enter_async_context(node_roles(asked.agent, asked.agent_token))
+            nodes = [await known(standard_url, drafts=False)]
+            nodes += [await known(url, drafts=True) for url in speculative_urls]
             plan = CalibrationPlan(
                 batch_sizes(question.largest or _capacity(nodes)),
                 asked.contexts,
@@ -160,16 +177,24 @@ async def _found(asked: Asked) -> Findings:
                 question.seed,
             )
             progress = await stack.enter_async_context(drawn_bar(lambda bar: _Shown(bar, asked.budget_s)))
-            observed = await calibrate(
-                nodes[0],
-                nodes[1:],
-                plan,
-                budget_s=asked.budget_s,
-                shared=question.shared,
-                stop=stop,
-                on_progress=progress.say,
-            )
-            return findings_of(observed)
+            terms = Terms(asked.budget_s, question.shared, stop, progress.say)
+            if roles is None:
+                return findings_of(await calibrate(nodes[0], nodes[1:], plan, terms)), []
+
+            async def in_role(drafts: bool) -> CalibratedNode:
+                await roles.take(Pool.SPECULATIVE if drafts else Pool.STANDARD)
+                return await known(standard_url, drafts=drafts)
+
+            left = []
+            try:
+                observed = await calibrate_in_turn(nodes[0], in_role, plan, terms)
+            finally:
+                progress.say(f"the node becomes {roles.before} again")
+                try:
+                    await roles.take(roles.before)
+                except NodeUnusable as error:
+                    left.append(f"it is not as it was: {error}")
+            return findings_of(observed), left
 
 
 def _capacity(nodes: Sequence[CalibratedNode]) -> int:
