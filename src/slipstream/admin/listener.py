@@ -8,7 +8,8 @@ from typing import Any, Final
 
 from aiohttp import web
 
-from slipstream.admin.connection import Connection
+from slipstream.admin.answer import problem
+from slipstream.operator_connection import OperatorConnection
 from slipstream.tls_listener import TlsListener
 
 __all__ = ["MOST_CONNECTIONS", "Listener"]
@@ -29,8 +30,8 @@ class Listener:
     def __init__(self, server: web.Server, tls: ssl.SSLContext | None) -> None:
         """``tls``: as a server with its certificate; ``None``: without TLS."""
         self._server = server
-        self._handshakes: dict[Connection, None] = {}
-        self._tls: TlsListener[Connection] | None = None
+        self._handshakes: dict[OperatorConnection, None] = {}
+        self._tls: TlsListener[OperatorConnection] | None = None
         if tls is not None:
             self._tls = TlsListener(tls, lambda: HANDSHAKE_S, self._admit_handshake, self._handshake_ended)
         self._plain: asyncio.Server | None = None
@@ -56,7 +57,7 @@ class Listener:
             self._tls.close()
             await self._tls.wait_closed()
 
-    def _admit(self) -> Connection:
+    def _admit(self) -> OperatorConnection:
         connections = self._server.connections
         over = len(connections) + len(self._handshakes) + 1 - MOST_CONNECTIONS
         if over > 0:
@@ -67,12 +68,12 @@ class Listener:
             else:
                 for connection in connections[:over]:
                     connection.force_close()
-        return Connection(self._server)
+        return OperatorConnection(self._server, problem)
 
-    def _admit_handshake(self) -> Connection:
+    def _admit_handshake(self) -> OperatorConnection:
         connection = self._admit()
         self._handshakes[connection] = None
         return connection
 
-    def _handshake_ended(self, connection: Connection) -> None:
+    def _handshake_ended(self, connection: OperatorConnection) -> None:
         self._handshakes.pop(connection, None)

@@ -17,6 +17,7 @@ from slipstream.agent.errors import CanNotListen, CommandRefused
 from slipstream.agent.guard import guarded
 from slipstream.agent.node import NodeAgent
 from slipstream.agent.problem import problem
+from slipstream.operator_connection import OperatorConnection
 
 __all__ = ["serve_agent"]
 
@@ -145,7 +146,13 @@ async def serve_agent(agent: NodeAgent, host: str, port: int, token: str | None)
         server = runner.server
         assert server is not None
         try:
-            listener = await asyncio.get_running_loop().create_server(server, host, port)
+            listener = await asyncio.get_running_loop().create_server(
+                lambda: OperatorConnection(
+                    server, lambda status, sentence: problem(status, sentence, "invalid_request")
+                ),
+                host,
+                port,
+            )
         except OSError as error:
             reason = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror
             raise CanNotListen(f"can not listen on {host}:{port} (agent): {reason}") from error
