@@ -178,10 +178,9 @@ class EventStream:
 
     def failure(self) -> bytes | None:
         """The ``data`` of the event by which the node said that it could not go on; ``None`` when it did not say so."""
-        if self._dialect is not None:
-            for payload in reversed(self._last_and_held()):
-                if payload != _DONE and event_type(payload) in FAILURES:
-                    return payload
+        for payload in reversed(self._last_and_held()):
+            if payload != _DONE and event_type(payload) in FAILURES:
+                return payload
         return None
 
     @property
