@@ -112,6 +112,17 @@ def test_after_its_back_off_one_request_at_a_time_is_its_trial() -> None:
     assert "a" in {place(dispatcher, 1.5).node.name for _ in range(4)}
 
 
+@pytest.mark.parametrize("outcome", [WORKED, FAILED, Outcome(Ending.CLIENT_GONE)])
+def test_of_a_node_that_left_during_its_trial_nothing_is_held_on_to(outcome: Outcome) -> None:
+    dispatcher = two_standard()
+    fail(dispatcher, "a", 0.1)
+    trial = place(dispatcher, 1.2, "a")
+    assert trial.state.circuit.trial is trial
+    dispatcher.remove("a")
+    dispatcher.settle(trial, outcome, 1.4)
+    assert trial.state.circuit.trial is None
+
+
 def test_a_failed_trial_doubles_the_wait_and_one_that_says_nothing_is_repeated() -> None:
     dispatcher = two_standard()
     fail(dispatcher, "a", 0.1)

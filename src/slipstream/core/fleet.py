@@ -205,10 +205,13 @@ class Fleet:
 
     def judge(self, node: NodeState, attempt: object, outcome: Outcome, now: float) -> None:
         """What an attempt shows of its node's circuit. Half of a pool's nodes are never ejected."""
-        if self._nodes.get(node.name) is not node:
-            return
         circuit = node.circuit
-        if circuit.trial is attempt:
+        on_trial = circuit.trial is attempt
+        if self._nodes.get(node.name) is not node:
+            if on_trial:
+                circuit.trial = None  # it refers to the node, and nobody would take such a ring apart
+            return
+        if on_trial:
             circuit.tried(outcome, now)
             self._follow_circuit(node, now)
             return
