@@ -91,11 +91,12 @@ def polled_config(nodes: Sequence[EngineNode], **sections: object) -> FleetConfi
 
 def children_of(pid: int) -> list[int]:
     """The processes that it has started and that have not been reaped; none once it has ended."""
-    try:
-        listed = [(thread / "children").read_text() for thread in Path(f"/proc/{pid}/task").iterdir()]
-    except (FileNotFoundError, ProcessLookupError):
-        return []
-    return [int(child) for children in listed for child in children.split()]
+    found: list[int] = []
+    with suppress(FileNotFoundError, ProcessLookupError):
+        for thread in Path(f"/proc/{pid}/task").iterdir():
+            with suppress(FileNotFoundError, ProcessLookupError):  # of its threads, one may end meanwhile
+                found += map(int, (thread / "children").read_text().split())
+    return found
 
 
 def engine_of(url: str) -> int | None:

@@ -170,7 +170,7 @@ def test_an_average_hides_who_wastes_the_width_of_the_batch() -> None:
     wasted = compared("hidden-average", lambda found: found.wasted_verification, *policies)
     assert wasted == [pytest.approx(0.55, abs=0.02), pytest.approx(0.28, abs=0.02)]
     met = compared("hidden-average", attainment, *policies)
-    assert met == [pytest.approx(0.63, abs=0.07), pytest.approx(0.93, abs=0.04)]
+    assert met == [pytest.approx(0.70, abs=0.07), pytest.approx(0.93, abs=0.04)]
     assert compared("hidden-average", code_tpot_ms, *policies) == close(32, 20)
 
 
