@@ -77,6 +77,19 @@ async def test_a_generator_that_falls_behind_ends_it() -> None:
     assert (found.ended, found.rate) == (Ended.GENERATOR, 4.0)  # who is late and in time all the same is not harmed
 
 
+async def test_a_rate_that_could_not_be_sent_attains_nothing_whoever_meets_targets_at_it() -> None:
+    """A hundred requests in a tenth of a second, the last of them most of that late, were not a thousand a second."""
+
+    async def measure_at(rate: float) -> Measures | None:
+        late = 0.08 if rate >= 1000.0 else 0.02
+        requests = replace(measured(1.0).requests, offered=100)
+        return replace(measured(1.0), requests=requests, fell_behind=rate >= 250.0, late_p99_s=late)
+
+    found = await find_max(measure_at, start=125.0, attainment=0.9, narrow=0.06, most_points=9, lowest=0.1)
+    assert [point.rate for point in found.points] == [125.0, 250.0, 500.0]
+    assert (found.ended, found.rate) == (Ended.GENERATOR, 250.0)
+
+
 @pytest.mark.parametrize("at", [0, 2])
 async def test_an_interrupted_search_tells_what_it_has(at: int) -> None:
     seen: list[float] = []

@@ -163,7 +163,7 @@ def test_a_generator_that_falls_behind_has_a_status_of_its_own(node: str, monkey
     monkeypatch.setattr("slipstream.bench.measures.LATE_S", 0.0)
     behind = bench(node, "--rate", "2000", "--requests", "100", *SHORT, status=3)
     assert "the load generator fell behind" in behind.stderr
-    searched = bench(node, "--find-max", "--requests", "100", "--rate", "2000", *SHORT, "e2el:20ms", status=3)
+    searched = bench(node, "--find-max", "--requests", "100", "--rate", "2000", *SHORT, "e2el:20s", status=3)
     assert "the load generator fell behind" in searched.stderr
 
 

@@ -64,7 +64,7 @@ async def find_max(
 ) -> Search:
     """Double the rate until it does not attain, or halve it until it does, down to ``lowest``; then halve the interval
     between the two on the scale of logarithms until its ends differ by less than ``narrow`` (0.05 = 5 %), or
-    ``most_points`` rates were measured.
+    ``most_points`` rates were measured. It ends, too, at a rate that could not be sent.
     """
     points: list[Point] = []
     held, missed = 0.0, RATES[1]
@@ -77,11 +77,11 @@ async def find_max(
             break
         point = Point(rate, measures)
         points.append(point)
-        if point.attainment >= attainment:
-            held = rate
-        elif measures.fell_behind:
+        if measures.fell_behind and (point.attainment < attainment or _stretched(point, narrow)):
             ended = Ended.GENERATOR
             break
+        if point.attainment >= attainment:
+            held = rate
         else:
             missed = rate
         if missed <= held * (1.0 + narrow):
@@ -92,6 +92,11 @@ async def find_max(
             break
         rate = _next(held, missed, lowest)
     return Search(held or None, _interval(points, attainment), tuple(points), ended)
+
+
+def _stretched(point: Point, narrow: float) -> bool:
+    """Whether its requests went out so late that they came at another rate: who met targets then says nothing of it."""
+    return point.measures.late_p99_s * point.rate > narrow * point.measures.requests.offered
 
 
 def _next(held: float, missed: float, lowest: float) -> float:
