@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-__all__ = ["NO_REQUESTS"]
+import asyncio
+import json
+from typing import Any
+from urllib.parse import urlsplit
+
+__all__ = ["NO_REQUESTS", "answer_to"]
 
 HEAD = b"POST /COMMAND HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
 TOKEN = b"authorization: Bearer my-secret-token"
@@ -22,3 +27,15 @@ NO_REQUESTS = {
     "a compressed body": HEAD
     + b"content-encoding: deflate\r\ncontent-length: 10\r\n\r\nx\x9c\xab\xae\x05\x00\x01u\x00\xf9",
 }
+
+
+async def answer_to(url: str, data: bytes) -> tuple[int, dict[str, Any]]:
+    """Status and JSON of what a server at ``url`` answers to these bytes."""
+    address = urlsplit(url)
+    async with asyncio.timeout(10):
+        reader, writer = await asyncio.open_connection(address.hostname, address.port)
+        writer.write(data)
+        head = await reader.readuntil(b"\r\n\r\n")
+        body = json.loads(await reader.readuntil(b"}}"))
+        writer.close()
+    return int(head.split()[1]), body

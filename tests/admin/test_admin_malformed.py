@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
-import json
-from urllib.parse import urlsplit
-
 import pytest
 from structlog.testing import capture_logs
 
 from fleets import dispatcher_of, fleet_of
-from no_requests import NO_REQUESTS
+from no_requests import NO_REQUESTS, answer_to
 from slipstream.admin import Admin, serve_admin
 from slipstream.telemetry import FleetCollector, Instruments
 
@@ -21,14 +17,9 @@ async def test_bytes_that_are_no_request_are_a_400_and_in_no_log(data: bytes, ca
     collector = FleetCollector(dispatcher, Instruments(), ["chat"], lambda: 0.5, lambda: None)
     admin = Admin(dispatcher, collector, lambda: 0.5, version="1")
     with capture_logs() as logged:
-        async with serve_admin(admin, "127.0.0.1", 0) as url, asyncio.timeout(10):
-            address = urlsplit(url)
-            reader, writer = await asyncio.open_connection(address.hostname, address.port)
-            writer.write(data.replace(b"/COMMAND", b"/overrides"))
-            head = await reader.readuntil(b"\r\n\r\n")
-            body = json.loads(await reader.readuntil(b"}}"))
-            writer.close()
-    assert head.split()[1] == b"400"
+        async with serve_admin(admin, "127.0.0.1", 0) as url:
+            status, body = await answer_to(url, data.replace(b"/COMMAND", b"/overrides"))
+    assert status == 400
     assert list(body["error"]) == ["message"]
     assert "secret" not in body["error"]["message"]
     assert (caplog.records, logged) == ([], [])

@@ -37,6 +37,20 @@ TALKS = "i=0; while [ ! -e stop ]; do i=$((i+1)); echo $i; echo $i > said; sleep
 COMMAND = ("sh", "-e", "-c", TALKS)
 
 
+@contextmanager
+def kept(*words: str) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
+    """A keeper, started as an agent starts it, and its engine's process."""
+    with subprocess.Popen(
+        [sys.executable, "-P", *words],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    ) as keeper:
+        assert keeper.stdout is not None
+        yield keeper, int(keeper.stdout.readline())
+
+
 @pytest.fixture(autouse=True)
 def _in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
@@ -123,16 +137,8 @@ async def test_all_that_it_says_is_passed_on_though_it_ends_at_once(tmp_path: Pa
 @pytest.mark.parametrize("run_file", ["", "engine.json"])
 def test_it_goes_on_while_an_agent_that_is_stopped_reads_nothing(tmp_path: Path, run_file: str) -> None:
     words = ("sh", "-c", "head -c 1000000 /dev/zero; touch done; exec sleep 1000")
-    with subprocess.Popen(
-        [sys.executable, "-P", "-m", "slipstream.agent.keeper", "10", run_file, "standard", "digest", *words],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        start_new_session=True,
-    ) as keeper:
+    with kept("-m", "slipstream.agent.keeper", "10", run_file, "standard", "digest", *words) as (keeper, engine):
         assert keeper.stdin is not None
-        assert keeper.stdout is not None
-        engine = int(keeper.stdout.readline())
         deadline = time.monotonic() + 20.0
         while not (tmp_path / "done").exists():
             assert time.monotonic() < deadline
@@ -259,17 +265,10 @@ sys.exit(keeper.main(sys.argv[1:]))
 
 
 def test_where_the_disk_is_full_an_engine_runs_all_the_same_and_ends_with_its_agent(tmp_path: Path) -> None:
-    with subprocess.Popen(
-        [sys.executable, "-P", "-c", FULL_DISK, "10", str(tmp_path / "e.json"), "standard", "digest", "sleep", "1000"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        start_new_session=True,
-    ) as keeper:
+    words = ("10", str(tmp_path / "e.json"), "standard", "digest", "sleep", "1000")
+    with kept("-c", FULL_DISK, *words) as (keeper, engine):
         assert keeper.stdin is not None
-        assert keeper.stdout is not None
         assert keeper.stderr is not None
-        engine = int(keeper.stdout.readline())
         assert keeper.stderr.readline().endswith(
             b"can not be written: No space left on device, so the engine ends with its agent\n"
         )

@@ -121,15 +121,7 @@ async def calibrate(
     began_at = monotonic()
     deadline = began_at + terms.budget_s
     arms = (Arm(standard, drafts=False), *(Arm(node, drafts=True) for node in speculative))
-    ended, interrupted, busy = "", False, False
-    try:
-        await _measure(arms, plan, _asker(plan), terms, deadline)
-    except _Over:
-        ended, interrupted = terms.over, terms.stop.is_set()
-    except NodeBusy as error:
-        if not any(arm.waves for arm in arms):
-            raise
-        ended, busy = str(error), True
+    ended, interrupted, busy = await _end_of(_measure(arms, plan, _asker(plan), terms, deadline), arms, terms)
     for arm in arms:
         await arm.node.look_again()
     return Observed(plan, arms[0], arms[1:], monotonic() - began_at, ended, interrupted, busy)
@@ -150,25 +142,38 @@ async def calibrate_in_turn(
     began_at = monotonic()
     asker = _asker(plan)
     arms: list[Arm] = []
+
+    async def measure_in(*, drafts: bool) -> None:
+        terms.on_progress(f"the node {'with' if drafts else 'without'} its speculator")
+        arm = Arm(await _within(in_role(drafts), terms.stop, inf), drafts)
+        arms.append(arm)
+        await _measure([arm], plan, asker, terms, monotonic() + terms.budget_s / 2)
+
     ended, interrupted, busy = "", False, False
     for drafts in (True, False):
-        try:
-            terms.on_progress(f"the node {'with' if drafts else 'without'} its speculator")
-            arm = Arm(await _within(in_role(drafts), terms.stop, inf), drafts)
-            arms.append(arm)
-            await _measure([arm], plan, asker, terms, monotonic() + terms.budget_s / 2)
-        except _Over:
-            ended, interrupted = terms.over, terms.stop.is_set()
-        except NodeBusy as error:
-            if not any(arm.waves for arm in arms):
-                raise
-            ended, busy = str(error), True
+        early, interrupted, busy = await _end_of(measure_in(drafts=drafts), arms, terms)
+        ended = early or ended
         if arms:
             await arms[-1].node.look_again()
         if interrupted or busy:
             break
     speculative, standard = (arms[n] if n < len(arms) else Arm(node, drafts=n == 0) for n in range(2))
     return Observed(plan, standard, (speculative,), monotonic() - began_at, ended, interrupted, busy)
+
+
+async def _end_of(measuring: Awaitable[None], arms: Sequence[Arm], terms: Terms) -> tuple[str, bool, bool]:
+    """How it ended, as `Observed` says it: ``ended``, ``interrupted``, ``busy``. Raises `NodeBusy` where nothing was
+    measured yet.
+    """
+    try:
+        await measuring
+    except _Over:
+        return terms.over, terms.stop.is_set(), False
+    except NodeBusy as error:
+        if not any(arm.waves for arm in arms):
+            raise
+        return str(error), False, True
+    return "", False, False
 
 
 def _asker(plan: CalibrationPlan) -> Asker:

@@ -27,13 +27,12 @@ ELSEWHERE, EMBEDDED = ("5m", "256"), ("2m", "64")
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """``standard`` is empty where the nodes are to be started here, and the node where ``agent``, else empty, changes
-    its role. ``speculator_kind``: ``None`` = as reported.
+    """``standard`` is empty where the nodes are to be started here, and the only node where its agent changes its role.
+    ``speculator_kind``: ``None`` = as reported.
     """
 
     standard: str
     speculative: tuple[str, ...]
-    agent: str
     agent_token: str | None
     speculator_kind: SpeculatorKind | None
     drafts: str
@@ -63,7 +62,6 @@ def asked_of(question: Question) -> Asked:
     return Asked(
         standard="" if question.embedded else _urls(question),
         speculative=question.speculative,
-        agent="" if question.agent is None else question.agent,
         agent_token=None if question.agent is None else _agent_token(question.agent_token_file),
         speculator_kind=_kind(question),
         drafts=question.speculator or "ngram",

@@ -164,8 +164,8 @@ async def _found(asked: Asked) -> tuple[Findings, list[str]]:
                 return node
 
             roles = None
-            if asked.agent:
-                roles = await stack.enter_async_context(node_roles(asked.agent, asked.agent_token))
+            if question.agent is not None:
+                roles = await stack.enter_async_context(node_roles(question.agent, asked.agent_token))
             nodes = [await known(standard_url, drafts=False)]
             nodes += [await known(url, drafts=True) for url in speculative_urls]
             plan = CalibrationPlan(

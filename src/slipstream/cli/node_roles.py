@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager
 
 from slipstream.calibrate.errors import NodeUnusable
@@ -59,15 +59,11 @@ async def node_roles(url: str, token: str | None) -> AsyncIterator[NodeRoles]:
 
 async def _settled(client: AgentClient) -> AgentState:
     """What the agent says once no change of role is under way, nor a start."""
-    return await _state(client, lambda state: state.transition is None and state.target is None)
-
-
-async def _state(client: AgentClient, as_wanted: Callable[[AgentState], bool]) -> AgentState:
     loop = asyncio.get_running_loop()
     try:
         async with asyncio.timeout(SILENCE_S) as patience, aclosing(client.watch()) as states:
             async for state in states:
-                if as_wanted(state):
+                if state.transition is None and state.target is None:
                     return state
                 patience.reschedule(loop.time() + SILENCE_S)
     except TimeoutError:
