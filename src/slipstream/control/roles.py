@@ -61,9 +61,9 @@ class RoleKeeper:
 
     ``agents`` gives those that there are, by node; ``waiting`` how many sequences no node has yet. ``pace(node, pool,
     n, tau)`` is how many tokens a second a node makes in a role with ``n`` sequences and that mean acceptance length
-    (``None`` = not known yet), ``None`` = not known. ``override`` is
-    told of the ceiling that speculative nodes are to have, ``None`` = their own again. ``settings`` ``None`` = nothing
-    is decided here, and operators alone change roles. All methods belong to the loop's thread.
+    (``None`` = not known yet), ``None`` = not known. ``override`` is told of the ceiling that speculative nodes are to
+    have, ``None`` = their own again. ``settings`` ``None`` = nothing is decided here, and operators alone change roles.
+    All methods belong to the loop's thread.
     """
 
     def __init__(
