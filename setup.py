@@ -53,6 +53,9 @@ def extensions() -> list[Extension]:
         # Python's own flags ask for warnings, for which gcc spends seven times what it takes to compile: nobody reads
         # them, since the C is generated.
         extension.extra_compile_args.append("-Wno-all")
+        # All of it is one object, of which Python looks for nothing but the beginning. What others could see, others
+        # could replace, so each call and each constant would go through a table.
+        extension.extra_compile_args.append("-fvisibility=hidden")
     return found
 
 
