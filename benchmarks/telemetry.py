@@ -53,13 +53,6 @@ def microseconds_per_request(dispatcher: Dispatcher, instruments: Instruments) -
     return min(rounds)
 
 
-class Discarded:
-    """Lines that go nowhere, as the thread that writes them is not what a request waits for."""
-
-    def write(self, line: bytes) -> None:
-        self.last = line
-
-
 def history_of(dispatcher: Dispatcher) -> Callable[[], History]:
     """What makes the history of a request, as the gateway does when one has ended."""
     shape = RequestShape("m", "code")
@@ -88,8 +81,8 @@ def microseconds(call: Callable[[], object], calls: int, repeats: int) -> float:
 def seeing() -> dict[str, tuple[Callable[[], object], str]]:
     """What each way to be seen costs a request, the making of its history included, and its budget."""
     history = history_of(dispatcher_of(2))
-    log = AccessLog(Discarded(), time)
-    recorder = Recorder(Discarded(), 0.0, time)
+    log = AccessLog()
+    recorder = Recorder(0.0)
     tracer = Tracer("http://127.0.0.1:9", version="0", draw=lambda: 0.5, wall_clock=time)
     lines = b"accept: */*\r\ncontent-type: application/json\r\nuser-agent: x\r\n"
 
@@ -104,8 +97,8 @@ def seeing() -> dict[str, tuple[Callable[[], object], str]]:
         tracer.begin(lines, 0.0)
 
     return {
-        "access log": (lambda: log.answered(history()), "budget 4"),
-        "recording": (lambda: recorder.answered(history()), "no budget"),
+        "access log": (lambda: log.line(history(), time()), "budget 4"),
+        "recording": (lambda: recorder.line(history(), time()), "no budget"),
         "not traced": (untraced, "no budget"),
         "traced": (traced, "no budget; by default of one request in a hundred"),
     }

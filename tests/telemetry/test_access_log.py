@@ -19,20 +19,8 @@ from slipstream.core.request import RequestShape
 from slipstream.telemetry.access_log import AccessLog
 
 
-class Kept:
-    """Lines in memory."""
-
-    def __init__(self) -> None:
-        self.lines: list[bytes] = []
-
-    def write(self, line: bytes) -> None:
-        self.lines.append(line)
-
-
 def line_of(ended: History) -> dict[str, Any]:
-    kept = Kept()
-    AccessLog(kept, lambda: 1_790_000_002.5).answered(ended)
-    (line,) = kept.lines
+    line = AccessLog().line(ended, 1_790_000_002.5)
     assert line.endswith(b"\n")
     assert line.count(b"\n") == 1
     fields: dict[str, Any] = json.loads(line)
@@ -76,11 +64,8 @@ def test_a_line_tells_how_long_a_request_waited_for_a_node() -> None:
 
 
 def test_the_time_goes_on_from_second_to_second() -> None:
-    kept, times = Kept(), iter((1_790_000_002.5, 1_790_000_002.75, 1_790_000_003.5))
-    log = AccessLog(kept, lambda: next(times))
-    for _ in range(3):
-        log.answered(history(attempt()))
-    told = [json.loads(line)["time"] for line in kept.lines]
+    log, times = AccessLog(), (1_790_000_002.5, 1_790_000_002.75, 1_790_000_003.5)
+    told = [json.loads(log.line(history(attempt()), now))["time"] for now in times]
     assert told == [f"2026-09-21T14:13:{second}Z" for second in ("20.000000", "20.250000", "21.000000")]
 
 
@@ -178,7 +163,5 @@ def whole_line(ended: History, wall_clock: float) -> dict[str, Any]:
 @settings(max_examples=40)
 @given(HISTORIES, st.floats(0.0, 4e9))
 def test_a_line_is_what_an_encoder_of_json_would_have_written(ended: History, wall_clock: float) -> None:
-    kept = Kept()
-    AccessLog(kept, lambda: wall_clock).answered(ended)
-    written = json.loads(kept.lines[0])
+    written = json.loads(AccessLog().line(ended, wall_clock))
     assert written == json.loads(msgspec.json.encode(whole_line(ended, wall_clock)))

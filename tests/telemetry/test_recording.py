@@ -27,21 +27,10 @@ from slipstream.telemetry.recording import (
 )
 
 
-class Written:
-    """A recording in a file, written without delay."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def write(self, line: bytes) -> None:
-        with self.path.open("ab") as file:
-            file.write(line)
-
-
 def recorded(path: Path, *histories: History) -> list[RecordedRequest]:
-    recorder = Recorder(Written(path), 4.0, lambda: 1_790_000_002.5)
-    for ended in histories:
-        recorder.answered(ended)
+    recorder = Recorder(4.0)
+    with path.open("ab") as file:
+        file.writelines(recorder.line(ended, 1_790_000_002.5) for ended in histories)
     return list(read_recording(path))
 
 
@@ -212,9 +201,8 @@ def test_a_recording_reads_as_if_an_encoder_of_json_had_written_it(
     tmp_path_factory: pytest.TempPathFactory, ended: list[History], wall_clock: float
 ) -> None:
     path = tmp_path_factory.mktemp("law") / "r"
-    recorder = Recorder(Written(path), 4.0, lambda: wall_clock)
-    for one in ended:
-        recorder.answered(one)
+    recorder = Recorder(4.0)
+    path.write_bytes(b"".join([recorder.line(one, wall_clock) for one in ended]))
     meant = [whole_request(one, 4.0, wall_clock) for one in ended]
     assert list(read_recording(path)) == meant
     # Readers pass over what they do not know and fill in what is missing, so that has to be looked at too.

@@ -5,9 +5,8 @@ docs/reference/access-log.md says what each key means. Unknown is null.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import Final, Protocol
+from typing import Final
 
 from slipstream.core.acceptance import mean_acceptance_length_from_counts
 from slipstream.core.history import History
@@ -23,7 +22,7 @@ from slipstream.telemetry.json_text import (
     whole,
 )
 
-__all__ = ["MODEL_CHARACTERS", "PATH_CHARACTERS", "AccessLog", "Lines", "beginning_of"]
+__all__ = ["MODEL_CHARACTERS", "PATH_CHARACTERS", "AccessLog", "beginning_of"]
 
 MODEL_CHARACTERS: Final = 128
 PATH_CHARACTERS: Final = 256
@@ -52,35 +51,27 @@ _NO_TIMES: Final = b',"ttft_ms":null,"tpot_ms":null'
 _NO_FIGURES: Final = b',"prompt_tokens":null,"output_tokens":null' + _NO_SAMPLE + _NO_TIMES
 
 
-class Lines(Protocol):
-    """Where lines go."""
-
-    def write(self, line: bytes) -> None: ...
-
-
 class AccessLog:
-    """Writes a line for each request that has ended. ``wall_clock`` is the time of day, in seconds since 1970."""
+    """Makes the line of each request that has ended."""
 
-    __slots__ = ("_fragments", "_lines", "_second", "_second_text", "_wall_clock")
+    __slots__ = ("_fragments", "_second", "_second_text")
 
-    def __init__(self, lines: Lines, wall_clock: Callable[[], float]) -> None:
-        self._lines = lines
-        self._wall_clock = wall_clock
+    def __init__(self) -> None:
         self._fragments = Fragments()
         self._second = -1
         self._second_text = b""
 
-    def answered(self, history: History) -> None:
-        """A request has ended."""
+    def line(self, history: History, ended_at: float) -> bytes:
+        """What is told of a request that ended at this time of day, in seconds since 1970."""
         took = history.ended_at - history.received_at
-        at, lasted = micros(self._wall_clock() - took), micros(took)
+        at, lasted = micros(ended_at - took), micros(took)
         second = at // 1_000_000
         if second != self._second:
             self._second = second
             self._second_text = f'{{"time":"{datetime.fromtimestamp(second, UTC):%Y-%m-%dT%H:%M:%S}'.encode()
         attempts = history.attempts
         outcome = attempts[-1].placement.outcome if attempts else None
-        line = b'%b%b%bZ","id":%b,%b%b,"e2e_ms":%b%b,"queued_ms":%b}\n' % (
+        return b'%b%b%bZ","id":%b,%b%b,"e2e_ms":%b%b,"queued_ms":%b}\n' % (
             self._second_text,
             POINT_THREE[at // 1000 % 1000],
             THREE[at % 1000],
@@ -91,7 +82,6 @@ class AccessLog:
             POINT_THREE[lasted % 1000],
             milliseconds(history.queued_s),
         )
-        self._lines.write(line)
 
     def _repeating(self, history: History, outcome: Outcome | None) -> bytes:
         shape, attempts = history.shape, history.attempts

@@ -42,7 +42,7 @@ class FleetCollector:
         return Snapshot(
             nodes=node_summaries(dispatcher, self._clock()),
             categories=category_summaries(dispatcher, self.categories),
-            endings=dict(dispatcher.endings),
+            endings=dispatcher.endings,
             rejections=dict(instruments.rejections),
             latencies=dict(instruments.by_pool_and_category),
             decisions=instruments.decisions,

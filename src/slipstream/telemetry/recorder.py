@@ -1,17 +1,16 @@
-"""Writes recordings of traffic and decisions as requests end. Compiled, since every request has a line.
+"""Recordings of traffic and decisions, made as requests end. Compiled, since every request has a line.
 
 docs/reference/decisions-jsonl.md is the format; `recording` reads it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Final
 
 from slipstream.core.history import Attempt, History
 from slipstream.core.outcome import Outcome
 from slipstream.core.request import RequestShape
-from slipstream.telemetry.access_log import MODEL_CHARACTERS, PATH_CHARACTERS, Lines, beginning_of
+from slipstream.telemetry.access_log import MODEL_CHARACTERS, PATH_CHARACTERS, beginning_of
 from slipstream.telemetry.json_text import (
     POINT_THREE,
     THREE,
@@ -54,28 +53,26 @@ _NO_FIGURES: Final = b',"prompt_tokens":null,"output_tokens":null' + _NO_SAMPLE 
 
 
 class Recorder:
-    """Writes a line for each request that has ended.
+    """Makes the line of each request that has ended.
 
-    ``began_at`` is where the recording's own time begins, on the clock of the histories. ``wall_clock`` is the time of
-    day, in seconds since 1970.
+    ``began_at`` is where the recording's own time begins, on the clock of the histories.
     """
 
-    __slots__ = ("_arrival", "_asked", "_attempts", "_began_at", "_lines", "_time", "_wall_clock")
+    __slots__ = ("_arrival", "_asked", "_attempts", "_began_at", "_time", "_version")
 
-    def __init__(self, lines: Lines, began_at: float, wall_clock: Callable[[], float]) -> None:
-        self._lines = lines
+    def __init__(self, began_at: float) -> None:
         self._began_at = began_at
-        self._wall_clock = wall_clock
         self._time = Latest()
         self._arrival = Latest()
+        self._version = Latest()
         self._asked = Fragments()
         self._attempts = Fragments()
 
-    def answered(self, history: History) -> None:
-        """A request has ended."""
+    def line(self, history: History, ended_at: float) -> bytes:
+        """What is recorded of a request that ended at this time of day, in seconds since 1970."""
         received_at = history.received_at
         took = history.ended_at - received_at
-        at, lasted = micros(self._wall_clock() - took), micros(took)
+        at, lasted = micros(ended_at - took), micros(took)
         arrival = micros(received_at - self._began_at)
         attempts = history.attempts
         if len(attempts) == 1:
@@ -83,7 +80,7 @@ class Recorder:
         else:
             placed = b",".join([self._attempt(attempt, received_at) for attempt in attempts])
         shape = history.shape
-        line = b'%b%b,"time":%b%b%b,"arrival_s":%b%b%b,"duration_s":%b%b%b%b%b%b]}\n' % (
+        return b'%b%b,"time":%b%b%b,"arrival_s":%b%b%b,"duration_s":%b%b%b%b%b%b]}\n' % (
             _BEGINNING,
             encoded(history.request_id),
             self._time.text(at // 1_000_000),
@@ -99,7 +96,6 @@ class Recorder:
             b"" if shape is None else _particular(shape),
             placed,
         )
-        self._lines.write(line)
 
     def _unread(self, history: History) -> bytes:
         """What was asked for, as far as a request says that was not read."""
@@ -157,7 +153,7 @@ class Recorder:
             whole(at // 1_000_000),
             POINT_THREE[at // 1000 % 1000],
             THREE[at % 1000],
-            whole(decision.fleet_version),
+            self._version.text(decision.fleet_version),
             encoded(decision.draw),
             whole(attempt.occupancy),
             _NO_FIGURES if outcome is None else _figures(outcome),

@@ -20,6 +20,36 @@ LOGS = ("access", "recording")
 Answered = Callable[[History], None]
 
 
+class _Logs:
+    """The logs that are on, each with the file its lines go to; ``None`` = that log is off.
+
+    ``began_at`` and ``wall_clock`` as in `Sinks` and `Recorder`.
+    """
+
+    __slots__ = ("_access_file", "_access_log", "_recorder", "_recording_file", "_wall_clock")
+
+    def __init__(
+        self,
+        access_file: LineFile | None,
+        recording_file: LineFile | None,
+        began_at: float,
+        wall_clock: Callable[[], float],
+    ) -> None:
+        self._access_file = access_file
+        self._access_log = AccessLog()
+        self._recording_file = recording_file
+        self._recorder = Recorder(began_at)
+        self._wall_clock = wall_clock
+
+    def answered(self, history: History) -> None:
+        """A request has ended."""
+        now = self._wall_clock()
+        if self._access_file is not None:
+            self._access_file.write(self._access_log.line(history, now))
+        if self._recording_file is not None:
+            self._recording_file.write(self._recorder.line(history, now))
+
+
 class TracingNotInstalled(SlipstreamError):
     """The packages that send spans are missing."""
 
@@ -103,14 +133,12 @@ class Sinks:
 
         What is no longer named stays open until the end: requests that began before may still be told to it.
         """
-        told: list[Answered] = []
-        if settings.access_log is not None:
-            told.append(AccessLog(self._files["access"][settings.access_log], self._wall_clock).answered)
-        if settings.recording is not None:
-            file = self._files["recording"][settings.recording]
-            file.rotate_at(settings.recording_max_bytes, settings.recording_keep)
-            told.append(Recorder(file, self._began_at, self._wall_clock).answered)
-        self.answered = _all_of(told)
+        access = None if settings.access_log is None else self._files["access"][settings.access_log]
+        recording = None if settings.recording is None else self._files["recording"][settings.recording]
+        if recording is not None:
+            recording.rotate_at(settings.recording_max_bytes, settings.recording_keep)
+        off = access is None and recording is None
+        self.answered = None if off else _Logs(access, recording, self._began_at, self._wall_clock).answered
         self.tracer = None if settings.trace_endpoint is None else self._tracers[settings.trace_endpoint]
         if self.tracer is not None:
             self.tracer.sample = settings.trace_sample
@@ -146,16 +174,3 @@ class Sinks:
             sentence = f"tracing needs the package {error.name}: pip install 'slipstream[otel]'"
             raise TracingNotInstalled(sentence) from None
         return Tracer(endpoint, version=self._version, draw=self._draw, wall_clock=self._wall_clock)
-
-
-def _all_of(told: list[Answered]) -> Answered | None:
-    """One call for several; the one itself when there is only one, so that nothing is paid for what is off."""
-    if len(told) < 2:
-        return told[0] if told else None
-    first, second = told
-
-    def both(history: History) -> None:
-        first(history)
-        second(history)
-
-    return both
