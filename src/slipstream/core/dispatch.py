@@ -124,6 +124,15 @@ class Refusal(NamedTuple):
         return Decision("", Pool.STANDARD, Reason.FALLBACK, self.fleet_version, self.draw, self.at)
 
 
+class _Count:
+    """A number that goes up in place: to store a new one under its key would cost as much again as to find the old."""
+
+    __slots__ = ("number",)
+
+    def __init__(self) -> None:
+        self.number = 0
+
+
 class Dispatcher:
     """Fleet, evidence and policy working together. ``draw`` returns uniform numbers in [0, 1). ``overrides`` are what
     operators change at run time, none unless given.
@@ -141,12 +150,9 @@ class Dispatcher:
         self.evidence = evidence
         self.policy = policy
         self.overrides = Overrides() if overrides is None else overrides
-        self.requests: dict[tuple[str, Pool, Reason], int] = {}
-        """Placements by (category, pool, reason) since the start."""
-        self.endings: dict[tuple[str, Ending], int] = {}
-        """Settled placements by (category, ending) since the start."""
-        self.intended: dict[tuple[str, Pool, Reason], int] = {}
-        """Where policy only observes: the placements it would have made, as ``requests`` counts those made."""
+        self._requests: dict[tuple[str, Pool, Reason], _Count] = {}
+        self._endings: dict[tuple[str, Ending], _Count] = {}
+        self._intended: dict[tuple[str, Pool, Reason], _Count] = {}
         self.responses = ResponseOwners()
         self._draw = draw
         self._policies_before: deque[tuple[int, ThresholdPolicy]] = deque(maxlen=POLICIES_REMEMBERED)
@@ -218,9 +224,9 @@ class Dispatcher:
             raise
         state = fleet.admit(decision.node, shape.sequences, shape.category, now)
         placement = Placement(request_id, shape, decision, state, before + len(avoid) + 1, avoid, queued_s, self.policy)
-        _count(self.requests, shape.category, decision)
+        _count(self._requests, shape.category, decision)
         if decision.intended is not None:
-            _count(self.intended, shape.category, decision.intended)
+            _count(self._intended, shape.category, decision.intended)
         self._placements.append(placement)
         if state.half_open:
             fleet.try_out(state, placement, now)
@@ -244,7 +250,10 @@ class Dispatcher:
         if policy is not None:
             policy.finished(placement.decision, shape, placement.occupancy, outcome.latency)
         ended = shape.category, outcome.ending
-        self.endings[ended] = self.endings.get(ended, 0) + 1
+        count = self._endings.get(ended)
+        if count is None:
+            count = self._endings[ended] = _Count()
+        count.number += 1
         if outcome.ending is not Ending.COMPLETED or state.circuit.watching:
             self.fleet.judge(state, placement, outcome, now)
         if outcome.ending is Ending.COMPLETED:
@@ -336,6 +345,21 @@ class Dispatcher:
             self._fix_all(now)
 
     # What people look at
+
+    @property
+    def requests(self) -> dict[tuple[str, Pool, Reason], int]:
+        """Placements by (category, pool, reason) since the start."""
+        return {key: count.number for key, count in self._requests.items()}
+
+    @property
+    def intended(self) -> dict[tuple[str, Pool, Reason], int]:
+        """Where policy only observes: the placements it would have made, as ``requests`` counts those made."""
+        return {key: count.number for key, count in self._intended.items()}
+
+    @property
+    def endings(self) -> dict[tuple[str, Ending], int]:
+        """Settled placements by (category, ending) since the start."""
+        return {key: count.number for key, count in self._endings.items()}
 
     def placements(self) -> Iterator[Placement]:
         """The last ten thousand placements, newest first."""
@@ -448,9 +472,12 @@ class Dispatcher:
             evidence.credit(shape.model, speculator, shape.category, state.name, sample, version, now, occupancy)
 
 
-def _count(placements: dict[tuple[str, Pool, Reason], int], category: str, decision: Decision) -> None:
+def _count(placements: dict[tuple[str, Pool, Reason], _Count], category: str, decision: Decision) -> None:
     key = category, decision.pool, decision.reason
-    placements[key] = placements.get(key, 0) + 1
+    count = placements.get(key)
+    if count is None:
+        count = placements[key] = _Count()
+    count.number += 1
 
 
 def _fleet_version(attempt: Placement | Refusal) -> int:
