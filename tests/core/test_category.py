@@ -63,6 +63,7 @@ def test_one_word_may_belong_to_several_rules() -> None:
         (CategoryRule("x", min_numbers=2), features("3 cats and 14 dogs"), features("314 cats")),
         (CategoryRule("x", words=("c++", "rust")), features("Is C++ dead?"), features("Is C dead?")),
         (CategoryRule("x", words=("übersetze",)), features("bitte übersetze das"), features("bitte übersetzen")),
+        (CategoryRule("x", words=("für",)), features("gut\u3000für\xa0uns"), features("gut\u3000fürs\xa0Haus")),
         (CategoryRule("x", pattern=r"a\.b|\(c"), features("see (C)"), features("see a-b")),
         (CategoryRule("x", pattern="two words|other"), features("The OTHER one"), features("two  words")),
         (CategoryRule("x", pattern=r"^\nhel+o\b"), features("Hello"), features("oh hello")),

@@ -89,7 +89,7 @@ class CategoryRule:
             if least is not None and least < 1:
                 raise ValueError(f"{name} is {least}, but a least number is 1 or more")
         for word in self.words:
-            if _words_of(word) != [word]:
+            if _words_of(word) != [_bytes_of(word)]:
                 raise ValueError(f"words has {word!r}, which is not one word in lower case; use a pattern for phrases")
         if self.pattern is not None:
             _search(self.pattern)
@@ -114,9 +114,9 @@ class Categorizer:
         self._always = sum(1 << index for index, rule in enumerate(rules) if not rule.words)
         self._for_free_output = sum(1 << index for index, rule in enumerate(rules) if rule.response_format is None)
         self._for_no_tools = sum(1 << index for index, rule in enumerate(rules) if rule.has_tools is not True)
-        self._worth_trying: dict[str, int] = {}
+        self._worth_trying: dict[bytes, int] = {}
         for index, rule in enumerate(rules):
-            for word in rule.words:
+            for word in map(_bytes_of, rule.words):
                 self._worth_trying[word] = self._worth_trying.get(word, 0) | 1 << index
 
     def categorize(self, features: PromptFeatures) -> str:
@@ -174,8 +174,11 @@ _WORD_BYTES: Final = bytes(
 _DIGIT_BYTES: Final = bytes(byte if 48 <= byte < 58 else 32 for byte in range(256))
 
 
-def _words_of(text: str) -> list[str]:
-    return _bytes_of(text).translate(_WORD_BYTES).decode().split()
+def _words_of(text: str) -> list[bytes]:
+    words = _bytes_of(text).translate(_WORD_BYTES)
+    if text.isascii():
+        return words.split()
+    return [word.encode() for word in words.decode().split()]  # the blanks between them may be outside ASCII too
 
 
 def _bytes_of(text: str) -> bytes:
