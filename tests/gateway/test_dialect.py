@@ -72,6 +72,8 @@ def test_anthropics_errors_have_its_words_for_each_status(error: SlipstreamError
         (b'{"type":"response.output_text.delta","sequence_number":6}', 7),
         (b'{"type":"response.output_text.delta"}', 0),
         (b'{"sequence_number":"6"}', 0),
+        (b'{"sequence_number":-9}', 0),
+        (b'{"sequence_number":%b}' % (b"9" * 4300), 0),
         (b"[1]", 0),
         (b"\xff", 0),
         (b"", 0),

@@ -194,10 +194,12 @@ async def test_a_fault_that_one_request_brings_out_leaves_nobody_else_waiting_fo
     room = Room()
     waiting = waiting_in(room)
     assert waiting.join(Faulty(room, "evil"), RequestShape("m", "chat"), room.now, room.now, again=False)
+    join(waiting, room, "as late")
     room.now += 6
     join(waiting, room, "a")
     room.now += 6
     await eventually(lambda: bool(told))
+    await eventually(lambda: room.gave_up == ["as late"])
     room.places = 1
     await eventually(lambda: room.placed == ["a"])
     asyncio.get_running_loop().set_exception_handler(None)

@@ -35,6 +35,10 @@ def _responses_event(error: SlipstreamError, last: bytes) -> bytes:
     return b"event: error\ndata: %b\n\n" % msgspec.json.encode(event | {"sequence_number": _number_of(last) + 1})
 
 
+_MAX_NUMBER: Final = 2**53
+"""What is above it is no number of an event: JSON has no limit of its own, and one may be too long to be written."""
+
+
 def _number_of(payload: bytes) -> int:
     """The number of an event; -1 when it has none, so that the next is 0."""
     try:
@@ -42,7 +46,7 @@ def _number_of(payload: bytes) -> int:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return -1
     number = fields.get("sequence_number") if isinstance(fields, dict) else None
-    return number if isinstance(number, int) else -1
+    return number if isinstance(number, int) and 0 <= number < _MAX_NUMBER else -1
 
 
 _ANTHROPIC_TYPES: Final = {

@@ -165,7 +165,11 @@ class Exchange:
 
     def resume(self) -> bool | None:
         """It is this request's turn to be placed; ``False``: there is still no room, ``None``: there never will be."""
-        error = self._try(may_wait=True)
+        try:
+            error = self._try(may_wait=True)
+        except BaseException:  # a fault of ours: who waits behind must not wait for one that never goes on
+            self._abandon()
+            raise
         if isinstance(error, AllFull):
             return False
         if error is None:
@@ -177,8 +181,14 @@ class Exchange:
         return None
 
     def give_up(self) -> None:
-        """It has waited as long as it may: a last try."""
-        error = self._try(may_wait=False)
+        """It has waited as long as it may: a last try, unless its client has left since."""
+        if self._ticket is None:
+            return
+        try:
+            error = self._try(may_wait=False)
+        except BaseException:
+            self._abandon()
+            raise
         if error is not None:
             self._stop_waiting(self._ports.clock())
             self.fail(error if self._failure is None else self._failure)
@@ -217,8 +227,8 @@ class Exchange:
         except SlipstreamError as error:
             ports.observer.decided(_perf_counter() - started)
             return error
+        self._placement = placement  # before anything else that might fail: it must be settled
         ports.observer.decided(_perf_counter() - started)
-        self._placement = placement
         if queued_s is not None:
             self._stop_waiting(now)
         if self._request.account is not None:
@@ -468,7 +478,9 @@ class Exchange:
         """Give up on a node that keeps us waiting."""
         placement = self._placement
         if placement is None:
-            return  # the request is being read, or waits
+            if self._shape is not None and self._ticket is None:
+                self._abandon()
+            return  # else the request is being read, or waits
         limits = self._limits
         if self._connecting is not None:
             if now - self._active_at >= limits.connect_s:
@@ -477,7 +489,10 @@ class Exchange:
                 self._try_elsewhere(Ending.UNREACHABLE, sentence)
             return
         connection = self._connection
-        if connection is None or connection.paused:
+        if connection is None:
+            self._abandon()
+            return
+        if connection.paused:
             return
         if self._relay.answer is not None or self._refusal is not None:
             if placement.state.circuit.trial is placement:
@@ -504,6 +519,12 @@ class Exchange:
                 return
             sentence = f"Node '{placement.node.name}' sent nothing for {limit:g} seconds."
             self._break_off(Ending.TIMED_OUT, UpstreamTimeout(sentence))
+
+    def _abandon(self) -> None:
+        """A fault of ours has left the request where nothing happens any more: its client must not wait for it."""
+        client = self._relay.client
+        if client is not None:
+            client.abort()
 
     def _drop_upstream(self) -> None:
         connection, self._connection = self._connection, None

@@ -210,9 +210,11 @@ class Relay:
         client, self.client = self.client, None
         if client is not None:
             account = self._request.account
-            if account is not None:
-                account.close(self.status_sent, error)
-            client.finish(keep_alive=keep_alive)
+            try:
+                if account is not None:
+                    account.close(self.status_sent, error)
+            finally:  # whatever becomes of what is told of it
+                client.finish(keep_alive=keep_alive)
 
     @property
     def status_sent(self) -> int | None:

@@ -40,9 +40,11 @@ def reply(
     if request is None or request.method != "HEAD":
         lines.append(body)
     client.write(b"".join(lines))
-    if request is not None and request.account is not None:
-        request.account.close(status, error)
-    client.finish(keep_alive=keep_alive)
+    try:
+        if request is not None and request.account is not None:
+            request.account.close(status, error)
+    finally:  # whatever becomes of what is told of it
+        client.finish(keep_alive=keep_alive)
 
 
 def reply_problem(ports: Ports, client: ClientConnection, request: Request | None, error: SlipstreamError) -> None:

@@ -289,10 +289,14 @@ class Gateway(Handler):
     def _sweep(self) -> None:
         """Look for what has taken too long: one timer for all, so that chunks and requests cost none."""
         now = self._ports.clock()
+        self._sweeper = asyncio.get_running_loop().call_later(self._sweep_s, self._sweep)  # first: whatever comes up
         for connection in tuple(self._connections):
-            connection.expire(now)
+            try:
+                connection.expire(now)
+            except BaseException:  # a fault of ours: it costs this connection, and the others their turn once
+                connection.abort()
+                raise
         self._upstreams.expire(now)
-        self._sweeper = asyncio.get_running_loop().call_later(self._sweep_s, self._sweep)
 
 
 def _too_many_connections() -> TooManyConnections:

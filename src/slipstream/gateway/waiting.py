@@ -86,14 +86,11 @@ class Waiting:
             ticket.owner.fail(NothingUsable("The gateway is closing; the request had not been given to a node."))
 
     def _on_beat(self) -> None:
-        self._beat = None
-        try:
-            for ticket in self._queue.expire(self._clock()):
-                ticket.owner.give_up()
-            self._serve()
-        finally:  # a fault that one request brings out must not leave all others waiting for ever
-            if self._queue.count and self._beat is None:
-                self._beat = asyncio.get_running_loop().call_later(BEAT_S, self._on_beat)
+        loop = asyncio.get_running_loop()
+        for ticket in self._queue.expire(self._clock()):
+            loop.call_soon(ticket.owner.give_up)  # each by itself: a fault that one brings out is none of the others'
+        self.freed()
+        self._beat = loop.call_later(BEAT_S, self._on_beat) if self._queue.count else None
 
     def _serve(self) -> None:
         self._serving = None
