@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from dataclasses import replace
 from functools import partial
@@ -9,7 +10,7 @@ from functools import partial
 import pytest
 
 from gateway_rig import Client, rig
-from scripted_node import Behaviour, answer, chunked, raw, reset, scripted_node, stream
+from scripted_node import STREAM_HEAD, Behaviour, answer, chunked, raw, reset, scripted_node, stream
 from slipstream.core.node import Instrument
 from slipstream.engines.added_field import AddedField
 from slipstream.gateway.relay import READ_BODY_BYTES
@@ -53,6 +54,23 @@ async def test_what_was_asked_for_is_taken_out_of_a_body_of_unknown_length(size:
         response = await client.response()
         assert response.complete
         assert response.body == shown
+
+
+async def test_a_stream_that_a_node_compresses_unasked_is_passed_on_as_it_comes_and_not_read() -> None:
+    told = b"".join([TOKEN, LAST, USAGE, DONE])
+    packed = gzip.compress(told, mtime=0)
+    head = STREAM_HEAD.replace(b"\r\n\r\n", b"\r\nContent-Encoding: gzip\r\n\r\n")
+    first = raw(head, chunked(packed[:20]), close=True)
+    whole = raw(head, chunked(packed[:20]), chunked(packed[20:]), b"0\r\n\r\n")
+    async with scripted_node(whole, first) as node, asking(node.url) as gateway, Client.to(gateway) as client:
+        client.post(stream=True)
+        response = await client.response()
+        assert response.complete
+        assert gzip.decompress(response.body) == told
+        assert not gateway.books.payloads
+        client.post(stream=True)
+        cut_short = await client.response()
+        assert (cut_short.body, cut_short.complete) == (packed[:20], False)
 
 
 async def test_a_body_too_long_to_be_read_is_passed_on_whole() -> None:

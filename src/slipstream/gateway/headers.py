@@ -55,6 +55,7 @@ RESPONSE_DROPPED: Final = frozenset(
 )
 """Hop-by-hop headers, those the gateway writes itself, and cookies, which would be a node's for every node."""
 
+_NOT_ENCODED: Final = (b"", b"identity")
 _PLAIN_CONNECTION: Final = (b"close", b"keep-alive")
 _SANE_REQUEST_ID: Final = re.compile(rb"[\x21-\x7e]{1,128}")
 _STATUS_LINES: Final = {s.value: f"HTTP/1.1 {s.value} {s.phrase}\r\n".encode() for s in HTTPStatus}
@@ -148,26 +149,36 @@ class Answer:
 
     ``lines`` are the header lines that the client gets, spelled as the node spelled them. ``length`` is the body's,
     ``None`` when it is chunked or ends with the connection. ``events``: the body is a stream of server-sent events.
+    ``encoded``: the body is compressed, so that it can only be passed on; it counts as no events then.
     ``doubtful``: where it ends could be seen differently by whoever stands between.
     """
 
-    __slots__ = ("chunked", "doubtful", "events", "length", "lines", "status")
+    __slots__ = ("chunked", "doubtful", "encoded", "events", "length", "lines", "status")
 
     def __init__(
-        self, status: int, lines: bytes, length: int | None, *, chunked: bool, events: bool, doubtful: bool = False
+        self,
+        status: int,
+        lines: bytes,
+        length: int | None,
+        *,
+        chunked: bool,
+        events: bool,
+        encoded: bool = False,
+        doubtful: bool = False,
     ) -> None:
         self.status = status
         self.lines = lines
         self.length = length
         self.chunked = chunked
-        self.events = events
+        self.events = events and not encoded
+        self.encoded = encoded
         self.doubtful = doubtful
 
 
 def read_answer(status: int, headers: Headers) -> Answer:
     """The headers of a node's answer, as far as the gateway and its client are concerned."""
     length: int | None = None
-    chunked = events = doubtful = False
+    chunked = events = encoded = doubtful = False
     lines: list[bytes] = []
     options: bytes | None = None
     for name, value in headers:
@@ -176,6 +187,8 @@ def read_answer(status: int, headers: Headers) -> Answer:
             lines.append(b"%b: %b\r\n" % (name, value))
             if lower == b"content-type":
                 events = value[:17].lower() == b"text/event-stream"
+            elif lower == b"content-encoding":
+                encoded = value.strip(b" \t").lower() not in _NOT_ENCODED
         elif lower == b"content-length":
             length = int(value)
         elif lower == b"transfer-encoding":
@@ -185,7 +198,7 @@ def read_answer(status: int, headers: Headers) -> Answer:
             options = value if options is None else options + b"," + value
     if options is not None:
         lines = _without(lines, options)
-    return Answer(status, b"".join(lines), length, chunked=chunked, events=events, doubtful=doubtful)
+    return Answer(status, b"".join(lines), length, chunked=chunked, events=events, encoded=encoded, doubtful=doubtful)
 
 
 def _without(lines: list[bytes], options: bytes) -> list[bytes]:

@@ -82,6 +82,9 @@ class Relay:
         self.answer = answer
         request = self._request
         status = answer.status
+        if answer.encoded:  # though nobody asked for that
+            self._read = False
+            self.added = ()
         if answer.events:
             self._events = EventStream(self._dialect)
             self._added_events = AddedEvents(self.added) if self.added else None

@@ -236,7 +236,9 @@ class NodeConnection:
         if not start:
             return False
         body = data[start:]
-        receiver.answer_head(Answer(last.status, last.lines, len(body), chunked=False, events=False))
+        receiver.answer_head(
+            Answer(last.status, last.lines, len(body), chunked=False, events=False, encoded=last.encoded)
+        )
         if self._receiver is not None:
             receiver.answer_body(body)
         if self._receiver is not None:
