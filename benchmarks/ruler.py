@@ -1,11 +1,13 @@
 """What the gateway costs per request and per streamed chunk, beside its peers, in one run.
 
-    python -m benchmarks.ruler [--only nginx,envoy] [--json FILE]
+    python -m benchmarks.ruler [--only nginx,envoy] [--rounds 3] [--json FILE]
 
 Each program runs alone on processor 0; the mock engine and the load generator run on processor 1. CPU time of the whole
 process tree is read from /proc: it survives a noisy machine better than requests per second do, and ratios within one
-run better still. Needs `cc`, `wrk` and `taskset`; peers are measured where their program is found: nginx, envoy,
-vllm-router and smg.
+run better still. Every round starts each program anew, in turn, and what is told is the median of the rounds, with all
+of them beside it: what else runs on a shared machine may slow a processor by a third for some seconds, and that hits
+whichever program is measured then. Needs `cc`, `wrk` and `taskset`; peers are measured where their program is found:
+nginx, envoy, vllm-router and smg.
 """
 
 from __future__ import annotations
@@ -23,7 +25,9 @@ import time
 import urllib.error
 import urllib.request
 from dataclasses import asdict, dataclass
+from operator import attrgetter
 from pathlib import Path
+from statistics import median
 
 UPSTREAM_PORT = 9201
 GATEWAY_PORT, ADMIN_PORT = 8080, 8081
@@ -74,6 +78,10 @@ class Row:
     p99_all_clients: str
     bad: int
     errors: str
+
+
+Round = dict[str, Row]
+"""What was measured in turn, by the programs' names."""
 
 
 def tree_cpu_seconds(root: int) -> float:
@@ -297,11 +305,14 @@ def _envoy() -> dict[str, object]:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Measure and print the table."""
+    """Measure and print the tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", default="", help="comma list of peers to measure (default: all found)")
-    parser.add_argument("--json", default="", help="also write the rows here")
+    parser.add_argument("--rounds", type=int, default=3, help="how often to measure each program (default: 3)")
+    parser.add_argument("--json", default="", help="also write the rows here, of all rounds")
     options = parser.parse_args(arguments)
+    if options.rounds < 1:
+        parser.error("--rounds must be 1 or more")
     missing = [tool for tool in ("cc", "wrk", "taskset") if shutil.which(tool) is None]
     if missing:
         print(f"not measured: {', '.join(missing)} not found")
@@ -316,18 +327,46 @@ def main(arguments: list[str] | None = None) -> None:
         try:
             found = [peer for peer in peers(folder) if shutil.which(peer.command[0])]
             targets = ours(folder) + [peer for peer in found if not wanted or peer.name in wanted]
-            rows = [row for target in targets if (row := measure(folder, target)) is not None]
+            rounds: list[Round] = [
+                {target.name: row for target in targets if (row := measure(folder, target)) is not None}
+                for _ in range(options.rounds)
+            ]
         finally:
             mock.terminate()
             mock.wait()
-    print(f"{'':24s}{'us/request':>11s}{'us/chunk':>10s}{'p50 c=1':>10s}{'p99 c=64':>10s}  bad")
-    for row in rows:
-        print(
-            f"{row.name:24s}{row.us_per_request:11.1f}{row.us_per_chunk:10.1f}"
-            f"{row.p50_one_client:>10s}{row.p99_all_clients:>10s}  {row.bad} {row.errors}"
-        )
+    print_costs(rounds)
+    print_ratios(rounds)
     if options.json:
-        Path(options.json).write_text(json.dumps([asdict(row) for row in rows], indent=1))
+        Path(options.json).write_text(json.dumps([list(map(asdict, rows.values())) for rows in rounds], indent=1))
+
+
+def print_costs(rounds: list[Round]) -> None:
+    """Each program's costs: the median of the rounds, and the waiting times of the last."""
+    print(f"{'median of the rounds':24s}{'us/request':>11s}{'us/chunk':>10s}{'p50 c=1':>10s}{'p99 c=64':>10s}  bad")
+    for name in _always_measured(rounds):
+        rows = [measured[name] for measured in rounds]
+        print(
+            f"{name:24s}{median(row.us_per_request for row in rows):11.1f}"
+            f"{median(row.us_per_chunk for row in rows):10.1f}"
+            f"{rows[-1].p50_one_client:>10s}{rows[-1].p99_all_clients:>10s}"
+            f"  {sum(row.bad for row in rows)} {' '.join(row.errors for row in rows).strip()}"
+        )
+
+
+def print_ratios(rounds: list[Round]) -> None:
+    """Our costs as parts of each peer's: the median of the rounds' ratios, and the ratio of each round."""
+    names = _always_measured(rounds)
+    own = [name for name in names if name.startswith("slipstream")]
+    for label, cost in (("request", attrgetter("us_per_request")), ("chunk", attrgetter("us_per_chunk"))):
+        for peer in (name for name in names if own and name not in own):
+            print(f"\n{label}, of {peer}'s")
+            for name in own:
+                ratios = [cost(measured[name]) / cost(measured[peer]) for measured in rounds]
+                print(f"  {name:24s}{median(ratios):5.2f}   ({' '.join(f'{ratio:.2f}' for ratio in ratios)})")
+
+
+def _always_measured(rounds: list[Round]) -> list[str]:
+    return [name for name in rounds[0] if all(name in measured for measured in rounds)]
 
 
 if __name__ == "__main__":
