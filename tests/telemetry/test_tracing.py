@@ -16,6 +16,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 
 from histories import ANSWERED, attempt, history
 from slipstream.core.outcome import Ending, Outcome
+from slipstream.core.request import RequestShape
 from slipstream.telemetry.tracing import Tracer
 
 TRACE, PARENT = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
@@ -208,6 +209,21 @@ async def test_a_request_that_is_no_generation_is_named_by_its_method() -> None:
     assert span.name == "POST"
     assert "gen_ai.operation.name" not in values(span.attributes)
     assert "slipstream.ending" not in values(span.attributes)
+
+
+@pytest.mark.parametrize(("limit", "shown"), [(2**63 - 1, 2**63 - 1), (2**63, None)])
+async def test_a_limit_that_no_span_can_hold_is_left_out_in_silence(
+    limit: int, shown: int | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with collector() as received:
+        tracer = tracer_to(received.url)
+        trace = tracer.begin(b"", 0.0)
+        assert trace is not None
+        trace.end(history(attempt(), shape=RequestShape("m", "code", output_limit=limit)))
+        await closed(tracer)
+    (span,) = received.spans
+    assert values(span.attributes).get("gen_ai.request.max_tokens") == shown
+    assert not caplog.records
 
 
 async def test_a_collector_that_hangs_does_not_hold_up_the_end() -> None:

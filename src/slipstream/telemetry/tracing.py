@@ -31,6 +31,8 @@ CLOSE_S: Final = 5.0
 
 _TRACEPARENT: Final = re.compile(rb"^traceparent:[ \t]*([^\r\n]*?)[ \t]*\r\n", re.MULTILINE)
 _VALUE: Final = re.compile(rb"(?!ff)([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?")
+_LARGEST: Final = 2**63 - 1
+"""OTLP has no larger number; JSON has, and the exporter would log a traceback of each that a client sends."""
 _OPERATIONS: Final = {
     "/v1/chat/completions": "chat",
     "/v1/messages": "chat",
@@ -151,7 +153,7 @@ def _attributes(history: History) -> dict[str, AttributeValue]:
         found |= {
             "gen_ai.operation.name": _OPERATIONS.get(history.path),
             "gen_ai.request.model": shape.model[:MODEL_CHARACTERS],
-            "gen_ai.request.max_tokens": shape.output_limit,
+            "gen_ai.request.max_tokens": None if (shape.output_limit or 0) > _LARGEST else shape.output_limit,
             "gen_ai.request.stream": shape.streamed,
             "slipstream.category": shape.category,
             "slipstream.traffic_class": str(shape.traffic_class),
