@@ -14,6 +14,7 @@ from scripted_node import STREAM_HEAD, answer, chunked, die_after, raw, scripted
 from slipstream.core.errors import AllFull, NothingUsable, SlipstreamError, UnknownModel
 from slipstream.core.outcome import Ending
 from slipstream.gateway.limits import Limits
+from slipstream.gateway.passthrough import passed_through_shape
 
 DATA = Path(__file__).parent / "data"
 MESSAGES, RESPONSES, EMBEDDINGS = "/v1/messages", "/v1/responses", "/v1/embeddings"
@@ -218,6 +219,11 @@ async def test_embeddings_come_through_untouched_and_unread() -> None:
         assert json.loads(node.calls[0].body) == fields
         assert gateway.books.payloads == []
         assert gateway.books.outcomes[0].output_tokens is None
+
+
+@pytest.mark.parametrize("before", [b"", b"\n", b" \t\r\n"])
+def test_a_body_that_is_passed_through_finds_its_model_behind_blanks(before: bytes) -> None:
+    assert passed_through_shape("/v1/rerank", before + b'{"model":"org/other"}', "chat").model == "org/other"
 
 
 async def test_a_long_body_that_is_passed_through_finds_its_model_as_a_short_one_does() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 import msgspec
@@ -18,6 +19,7 @@ class _PassedThrough(msgspec.Struct, gc=False):
     stream: bool | None = None
 
 
+_BEGINS_OBJECT: Final = re.compile(rb"[ \t\r\n]*\{")
 _decode_passed_through: Final = msgspec.json.Decoder(_PassedThrough).decode
 
 
@@ -29,7 +31,7 @@ def passed_through_shape(path: str, body: bytes, category: str, policy: KeyPolic
     to the node that holds it.
     """
     try:
-        view = _decode_passed_through(body) if body.startswith(b"{") else _PassedThrough()
+        view = _decode_passed_through(body) if _BEGINS_OBJECT.match(body) else _PassedThrough()
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         view = _PassedThrough()
     traffic_class = TrafficClass.INTERACTIVE if policy is None else policy.traffic_class or TrafficClass.INTERACTIVE
