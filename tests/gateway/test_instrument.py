@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from slipstream.core.node import Instrument
 from slipstream.engines.added_field import INCLUDE_USAGE, AddedField
 from slipstream.engines.catalogue import ENGINES, added_fields
-from slipstream.gateway.instrument import AddedEvents, with_fields, without_members
+from slipstream.gateway.instrument import MOST_MEMBERS, AddedEvents, with_fields, without_members
 from slipstream.gateway.sse import EventStream
 
 DETAILS = added_fields("sglang", Instrument.ENGINE)[1]
@@ -221,6 +221,25 @@ def test_only_the_member_of_the_top_level_is_cut() -> None:
     body = b'{"choices":[{%b}],%b,"usage":{%b}}' % (same, same, same)
     assert without_members(body, (DETAILS,)) == b'{"choices":[{%b}],"usage":{%b}}' % (same, same)
     assert without_members(b"{" + same + b"}", (DETAILS,)) == b"{}"
+
+
+def test_a_name_that_stands_deeper_ever_so_often_costs_no_more_than_reading_the_answer() -> None:
+    deeper = b'"choices":[%b{}]' % (b'{"sglext":1},' * 200_000)
+    assert without_members(b'{"sglext":1,%b}' % deeper, (DETAILS,)) == b"{%b}" % deeper
+    assert without_members(b'{ %b , "sglext" : 1 }' % deeper, (DETAILS,)) == b"{ %b }" % deeper
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"sglext":1,"a":2,"sglext":3}',
+        b'{"sglext":1,"sglext":1}',
+        b'{"a":1,"a":2,"sglext":3}',
+        b'{%b"sglext":3}' % b"".join(b'"a%d":1,' % number for number in range(MOST_MEMBERS)),
+    ],
+)
+def test_an_answer_that_no_engine_would_give_stays_as_it_is(body: bytes) -> None:
+    assert without_members(body, (DETAILS,)) is body
 
 
 def test_a_member_that_only_streams_would_have_stays() -> None:

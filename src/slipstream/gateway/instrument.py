@@ -20,6 +20,9 @@ __all__ = ["AddedEvents", "with_fields", "without_members"]
 READ_BYTES: Final = 256 * 1024
 """Longer bodies are not read here, on the event loop."""
 
+MOST_MEMBERS: Final = 1000
+"""Answers have a dozen; one with more is no engine's, and stays as it is."""
+
 _WHITESPACE: Final = b" \t\r\n"
 _decode_members: Final = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
@@ -28,6 +31,8 @@ _ESCAPED_ASCII: Final = re.compile(rb"\\u00[2-7]")
 _NO_CHOICES: Final = re.compile(rb'"choices"\s*:\s*\[\s*\]')
 _ENDS_CHOICE: Final = re.compile(rb'"finish_reason"\s*:\s*"')
 _EVENT: Final = re.compile(rb".*?(?:\n\n|\n\r\n|\r\r)|.+", re.DOTALL)
+_NAME: Final = re.compile(rb'[ \t\r\n]*,?[ \t\r\n]*("[^"\\]*(?:\\.[^"\\]*)*")[ \t\r\n]*:[ \t\r\n]*')
+_COMMA: Final = re.compile(rb"[ \t\r\n]*,")
 _USAGE: Final = "usage"
 
 
@@ -154,21 +159,22 @@ def _plain(value: msgspec.Raw | None) -> bytes:
 
 
 def _without_member(body: bytes, name: str) -> bytes:
+    """The name may also stand deeper, and a million times: the members of the top level are walked through, once."""
     members = _members(body)
-    value = members.pop(name, None)
-    if value is None:
+    if name not in members or len(members) > MOST_MEMBERS:
         return body
-    raw = bytes(value)
-    # The name may also stand deeper, so what is left after a cut is compared with what should be.
-    for found in reversed(list(re.finditer(rb'(\s*,\s*)?"%b"\s*:\s*' % re.escape(name.encode()), body))):
-        if not body.startswith(raw, found.end()):
-            continue
+    at = start = body.index(b"{") + 1
+    for known, value in members.items():
+        found, raw = _NAME.match(body, at), bytes(value)
+        if found is None or not body.startswith(raw, found.end()):
+            break  # a name occurs twice
         end = found.end() + len(raw)
-        if found[1] is None:  # the first member: the comma behind it goes with it
-            rest = body[end:].lstrip(_WHITESPACE)
-            left = body[: found.start()] + rest.removeprefix(b",")
-        else:
-            left = body[: found.start()] + body[end:]
-        if _members(left) == members:
-            return left
+        if known == name:
+            del members[name]
+            behind = _COMMA.match(body, end) if at == start else None  # the first member's comma goes with it
+            left = body[:at] + body[end:] if behind is None else body[: found.start(1)] + body[behind.end() :]
+            if found[1] == b'"%b"' % name.encode() and _members(left) == members:
+                return left
+            break
+        at = end
     return body
