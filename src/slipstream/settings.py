@@ -250,6 +250,7 @@ def _limits(config: FleetConfig) -> Limits:
         first_byte_unstreamed_s=timeouts.first_byte_unstreamed_s,
         idle_s=timeouts.idle_s,
         write_s=timeouts.write_s,
+        drain_s=timeouts.drain_s,
         client_head_s=timeouts.client_head_s,
         client_keep_alive_s=timeouts.client_keep_alive_s,
         max_connections=gateway.max_connections or connections_allowed(),

@@ -198,7 +198,15 @@ def text_of(stream: bytes) -> str:
     return "".join(event["choices"][0]["delta"].get("content") or "" for event in events if event["choices"])
 
 
-@pytest.mark.parametrize(("options", "usages"), [({}, 0), ({"stream_options": {"include_usage": True}}, 1)])
+@pytest.mark.parametrize(
+    ("options", "usages"),
+    [
+        ({}, 0),
+        ({"stream_options": {"include_usage": True}}, 1),
+        ({"stream_options": {"include_usage": True, "continuous_usage_stats": True}}, 22),
+    ],
+    ids=["none", "last chunk", "every chunk"],
+)
 async def test_usage_missing_or_doubled_in_streams(options: dict[str, Any], usages: int) -> None:
     async with fleet(QUICK) as (served, _):
         _, _, answer = await post(served, stream=True, **options)
@@ -206,7 +214,7 @@ async def test_usage_missing_or_doubled_in_streams(options: dict[str, Any], usag
         await served.drained()
         placement = served.placements()[-1]
         assert placement.outcome is not None
-        assert (placement.outcome.output_tokens is not None) == bool(usages)
+        assert placement.outcome.output_tokens == (20 if usages else None)  # the last count, and not their sum
 
 
 # Retries, circuits, recovery
@@ -314,6 +322,25 @@ async def test_worker_removal_unsafe(tmp_path: Path) -> None:
         for status, _, answer in await asyncio.gather(*asking):  # the removed node finished what it had
             assert (status, answer.count(b"data: [DONE]")) == (200, 1)
         await eventually(lambda: [node.name for node in served.service.dispatcher.fleet.nodes()] == ["standard-1"])
+
+
+async def test_a_node_that_was_removed_has_a_deadline(tmp_path: Path) -> None:
+    path = tmp_path / "fleet.yaml"
+    async with fleet(SLOW, path=path, gateway={"timeouts": {"drain_s": 0.3}}) as (served, [node]):
+        streamed = asyncio.create_task(post(served, stream=True, max_tokens=400))
+        whole = asyncio.create_task(post(served, max_tokens=400))
+        await eventually(lambda: node.record.in_flight == 2)
+        data = yaml.safe_load(path.read_text())
+        other = data["nodes"][0] | {"name": "standard-1", "url": "http://127.0.0.1:9"}
+        path.write_text(yaml.safe_dump(data | {"nodes": [other]}))
+        served.service.reload("a test")
+        status, _, answer = await streamed
+        assert (status, answer.count(b"data: [DONE]")) == (200, 0)
+        assert b"Node 'standard-0' was removed 0.3 seconds ago, before its answer ended." in answer
+        status, _, answer = await whole
+        assert (status, json.loads(answer)["error"]["code"]) == (503, "nothing_usable")
+        await eventually(lambda: [node.name for node in served.service.dispatcher.fleet.nodes()] == ["standard-1"])
+        await eventually(lambda: node.record.in_flight == 0)
 
 
 # Metrics

@@ -197,6 +197,7 @@ async def test_another_engine_under_the_same_name_replaces_the_first_whose_reque
         assert (running.node.url, replaced.node.url) == ("http://a:1", "http://elsewhere:1")
         assert fleet.dispatcher.fleet.node("a") is replaced.state
         assert (running.state.own, replaced.state.own) == (1, 1)
+        assert (running.state.leaving_since is None, replaced.state.leaving_since) == (False, None)  # it has a deadline
         fleet.dispatcher.settle(running, DONE, 0.0)
         assert (running.state.own, replaced.state.own) == (0, 1)
 

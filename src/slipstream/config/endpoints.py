@@ -25,6 +25,9 @@ class Timeouts(Section):
         default=60.0, description="Seconds between two chunks of an answer, or between two pieces of a request's body."
     )
     write_s: Seconds = Field(default=30.0, description="Seconds that a node or a client may take none of our bytes.")
+    drain_s: Seconds = Field(
+        default=600.0, description="Seconds for the answers that a node which is removed has begun; then they are cut."
+    )
     client_head_s: Seconds = Field(
         default=10.0, description="Seconds from the first byte of a request to the end of its headers."
     )

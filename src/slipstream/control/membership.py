@@ -120,6 +120,8 @@ class Membership:
         self._draining.discard(name)
         if (before.url, before.pool, before.engine) != (spec.url, spec.pool, spec.engine):
             self._supervisor.remove(name)
+            if not drains:
+                self._dispatcher.fleet.drain(name, now)  # what runs there has no longer than where a node leaves
             self._dispatcher.remove(name)
             self._dispatcher.add(spec, now)
             self._supervisor.add(spec)

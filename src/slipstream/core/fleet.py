@@ -262,7 +262,7 @@ class Fleet:
     def drain(self, name: str, now: float, *, draining: bool = True) -> None:
         """Stop (or resume) giving a node new requests, since it is to leave the fleet; what it has goes on."""
         node = self._nodes[name]
-        node.leaving = draining
+        node.leaving_since = now if draining else None
         self._change(node, now, draining=_drains(node))
 
     def override(self, name: str, now: float, *, ceiling: int | None, drained: bool) -> None:
@@ -519,7 +519,7 @@ class Fleet:
 
 
 def _drains(node: NodeState) -> bool:
-    return node.leaving or node.drained or node.withdrawn
+    return node.leaving_since is not None or node.drained or node.withdrawn
 
 
 def _known_limit(node: NodeState) -> int | None:

@@ -204,7 +204,7 @@ class NodeState(Indexed):
         "index",
         "k",
         "learned",
-        "leaving",
+        "leaving_since",
         "ledger",
         "limit",
         "load",
@@ -258,8 +258,8 @@ class NodeState(Indexed):
         """Whether its last answer to a poll did not tell how full it is."""
         self.healthy = False
         self.fresh = False
-        self.leaving = False
-        """Whether it drains because it is to leave the fleet."""
+        self.leaving_since: float | None = None
+        """When it began to drain because it is to leave the fleet; ``None`` = it stays."""
         self.drained = False
         """Whether it drains because an operator said so at run time."""
         self.withdrawn = False

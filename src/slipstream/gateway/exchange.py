@@ -482,6 +482,13 @@ class Exchange:
                 self._abandon()
             return  # else the request is being read, or waits
         limits = self._limits
+        since = placement.state.leaving_since
+        if since is not None and now - since >= limits.drain_s:
+            self._drop_upstream()
+            name = placement.node.name
+            sentence = f"Node '{name}' was removed {limits.drain_s:g} seconds ago, before its answer ended."
+            self._break_off(Ending.STOPPED, NothingUsable(sentence))
+            return
         if self._connecting is not None:
             if now - self._active_at >= limits.connect_s:
                 self._drop_upstream()

@@ -24,8 +24,9 @@ class Limits:
     ``connect_s`` bounds making a connection to a node; ``first_byte_streamed_s`` and ``first_byte_unstreamed_s`` the
     wait for a node's answer; ``idle_s`` the gap between a node's chunks, and between a client's bytes while it sends a
     body; ``client_head_s`` the time from the first to the last byte of a client's head; ``write_s`` how long a peer may
-    take none of our bytes. ``retries`` is how many further nodes are tried. Beyond ``max_connections`` clients, further
-    ones are turned away; as each has one request answered at a time, it is also the most requests being answered.
+    take none of our bytes; ``drain_s`` how long a node that leaves the fleet may go on with what it has. ``retries`` is
+    how many further nodes are tried. Beyond ``max_connections`` clients, further ones are turned away; as each has one
+    request answered at a time, it is also the most requests being answered.
     While every node is full, ``queue_size`` requests wait (0: none) for ``queue_timeout_s``.
     ``client_keep_alive_s`` and ``node_keep_alive_s`` bound how long an unused connection is kept; the second stays
     under the 5 s after which uvicorn closes its side.
@@ -39,6 +40,7 @@ class Limits:
     first_byte_unstreamed_s: float = 600.0
     idle_s: float = 60.0
     write_s: float = 30.0
+    drain_s: float = 600.0
     client_head_s: float = 10.0
     retries: int = 2
     queue_size: int = 256

@@ -311,6 +311,7 @@ def _sweep_interval_s(limits: Limits) -> float:
         limits.connect_s / 4,
         limits.idle_s / 4,
         limits.write_s / 4,
+        limits.drain_s / 4,
         limits.first_byte_streamed_s / 4,
         limits.first_byte_unstreamed_s / 4,
     )
