@@ -226,6 +226,12 @@ def test_a_body_that_is_passed_through_finds_its_model_behind_blanks(before: byt
     assert passed_through_shape("/v1/rerank", before + b'{"model":"org/other"}', "chat").model == "org/other"
 
 
+@pytest.mark.parametrize(("stream", "streamed"), [(b"true", True), (b"false", False), (b"1", False), (b'"yes"', False)])
+def test_a_body_that_is_passed_through_has_its_model_whatever_its_stream_is(stream: bytes, streamed: bool) -> None:
+    shape = passed_through_shape("/v1/rerank", b'{"stream": %b ,"model":"m"}' % stream, "chat")
+    assert (shape.model, shape.streamed) == ("m", streamed)
+
+
 async def test_a_long_body_that_is_passed_through_finds_its_model_as_a_short_one_does() -> None:
     async with scripted_node(answer()) as node, rig(node.url) as gateway, Client.to(gateway) as client:
         client.post("/v1/rerank", {"model": "org/other", "documents": ["x" * 300_000]})

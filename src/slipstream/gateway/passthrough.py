@@ -16,7 +16,7 @@ __all__ = ["passed_through_shape"]
 
 class _PassedThrough(msgspec.Struct, gc=False):
     model: str = ""
-    stream: bool | None = None
+    stream: msgspec.Raw = msgspec.Raw()  # a value that is no boolean must not hide the model
 
 
 _BEGINS_OBJECT: Final = re.compile(rb"[ \t\r\n]*\{")
@@ -40,7 +40,7 @@ def passed_through_shape(path: str, body: bytes, category: str, policy: KeyPolic
         view.model,
         category,
         traffic_class,
-        streamed=bool(view.stream),
+        streamed=bytes(view.stream) == b"true",
         pinned_pool=pinned,
         previous_response=response_of_path(path),
         decodes=False,
