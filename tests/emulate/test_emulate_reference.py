@@ -54,3 +54,9 @@ def test_every_dialect_has_a_row_with_its_pages() -> None:
     known = {name: set(re.findall(r"`(/[\w/]+)`", rest.split("|")[0])) for name, rest in rows("## Dialects").items()}
     known.pop("--dialect")
     assert known == {name: set(dialect.pages) for name, dialect in DIALECTS.items()}
+
+
+def test_every_path_that_is_answered_has_a_row() -> None:
+    known = rows("## Paths")
+    for dialect in DIALECTS.values():
+        assert dialect.answers.keys() == known.keys()

@@ -5,13 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import Iterable
-from itertools import groupby
 from typing import Any
 
 import pytest
 
-from emulated_client import CHAT, ask, draft, fetch, payloads
+from emulated_client import CHAT, ask, draft, fetch, outline, payloads, shape
 from recorded_engine import recorded
 from slipstream.emulate import NodeSettings, emulated
 
@@ -20,20 +18,6 @@ RECORDED_NONE = {"vllm": "vllm-0.32.0-none", "llamacpp": "llamacpp-b11549-none"}
 STATISTICS = {"vllm": "summary", "llamacpp": "none"}
 USAGE = {"include_usage": True}
 CONTINUOUS = {"include_usage": True, "continuous_usage_stats": True}
-
-
-def shape(value: Any) -> Any:
-    """Names in their order, and of which kind each value is."""
-    if isinstance(value, dict):
-        return [(name, shape(one)) for name, one in value.items()]
-    if isinstance(value, list):
-        return [shape(value[0])] if value else []
-    return "number" if isinstance(value, int | float) and not isinstance(value, bool) else type(value).__name__
-
-
-def outline(events: Iterable[Any]) -> list[Any]:
-    """The shapes of events, those in a row that are alike once."""
-    return [one for one, _ in groupby(shape(event) for event in events)]
 
 
 def head_and_body(response: bytes) -> tuple[str, bytes]:

@@ -23,7 +23,7 @@ from slipstream.emulate.alphas import Alphas, accepted_tokens, parse_alphas
 from slipstream.emulate.dialects import DIALECTS
 from slipstream.emulate.generation import Generation
 from slipstream.emulate.pacing import Job, Pacing, Step
-from slipstream.emulate.request import Problem, read_completion
+from slipstream.emulate.request import COMPLETIONS, Problem, read_completion
 from slipstream.emulate.words import text_of
 
 MESSAGES = [{"role": "user", "content": "Hello!"}]
@@ -206,11 +206,12 @@ def test_any_schedule_writes_the_same_text(
     script: list[tuple[int, int]], tokens: int, dialect: str, chat: bool
 ) -> None:
     body = b'{"messages":[{"role":"user","content":"x"}],"prompt":"x","stream":true}'
-    request = read_completion(CHAT if chat else "/v1/completions", body)
+    path = CHAT if chat else COMPLETIONS
+    request = read_completion(path, body)
     chance = Random(1)
     generation = Generation(request, "id", "m", 1, "chat", tokens, True, 1, 6, chance, 0.0)
     script_steps = scripted(script)(Job("chat", 1, tokens, chance))
-    speaks = DIALECTS[dialect]
+    speaks = DIALECTS[dialect].answers[path]
     told: list[Any] = []
     while not generation.finished:
         before, step = generation.emitted, next(script_steps)

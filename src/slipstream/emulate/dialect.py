@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
+from slipstream.emulate.answers import Answers, WriteError
 from slipstream.emulate.engine import Engine, Load
-from slipstream.emulate.generation import Generation
-from slipstream.emulate.request import Problem
-from slipstream.emulate.settings import NodeSettings
 
-__all__ = ["JSON", "METRICS_PAGE", "Dialect", "Json", "Page", "PageMaker", "json_page", "usage_of"]
+__all__ = ["JSON", "METRICS_PAGE", "Dialect", "Page", "PageMaker", "json_page"]
 
-Json = dict[str, Any]
 JSON = "application/json"
 METRICS_PAGE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -37,13 +34,10 @@ class Dialect:
     """``server_headers`` stand in every answer, ``kept_headers`` in those after which the connection stays open,
     ``stream_headers`` in streams; each line with its end.
 
-    ``stream``: a generation and the tokens it had before its last step → the events of that step, with the closing ones
-    when it is finished. ``text_event``: a generation and a text → the only event of a step between the first and the
-    last, or of each of its tokens with ``event_a_token``; ``None`` if it tells more than the text, which is then in one
-    place of it. ``body``: a finished generation → the unstreamed answer. ``error``: status and body.
-    ``identify``: 128 random bits and whether it is a chat → the id of an answer. ``error_closes``: the connection is
-    closed after an error. ``dated``: answers tell the time. ``checks_model``: other names of models than its own are
-    unknown. ``counters_at_request_end``: tokens are counted when a request ends, not while it runs.
+    ``answers`` are those to requests for work, by path, ``pages`` all others; ``error`` writes what is at neither.
+    ``error_closes``: the connection is closed after an error. ``dated``: answers tell the time. ``checks_model``: other
+    names of models than its own are unknown. ``counters_at_request_end``: tokens are counted when a request ends, not
+    while it runs.
     ``drafts_fit_output``: see `constant_pacing`.
     ``has_request_statistics``: it has `NodeSettings.request_statistics`. ``rejected_when_speculating``: fields refused
     with a speculator.
@@ -55,12 +49,8 @@ class Dialect:
     stream_headers: bytes
     json_type: str
     pages: Mapping[str, PageMaker]
-    stream: Callable[[Generation, int, NodeSettings], Iterator[Json]]
-    text_event: Callable[[Generation, str], Json | None]
-    event_a_token: bool
-    body: Callable[[Generation, NodeSettings], Json]
-    error: Callable[[Problem, NodeSettings], tuple[int, Json]]
-    identify: Callable[[int, bool], str]
+    answers: Mapping[str, Answers]
+    error: WriteError
     error_closes: bool
     dated: bool
     checks_model: bool
@@ -72,9 +62,3 @@ class Dialect:
 
 def json_page(value: object) -> Page:
     return Page(JSON, msgspec.json.encode(value))
-
-
-def usage_of(generation: Generation) -> Json:
-    """Tokens of the prompt and of all choices so far."""
-    prompt, completion = generation.request.prompt_tokens, generation.emitted * generation.request.choices
-    return {"prompt_tokens": prompt, "total_tokens": prompt + completion, "completion_tokens": completion}

@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 import msgspec
 
+from slipstream.emulate.answers import Answers, Json
 from slipstream.emulate.connection import Connection
-from slipstream.emulate.dialect import Dialect
 from slipstream.emulate.engine import Engine
 from slipstream.emulate.faults import Die, Stall
 from slipstream.emulate.frame import event_chunk, frame_of
@@ -17,7 +17,8 @@ from slipstream.emulate.reply import Replies
 
 __all__ = ["Exchange"]
 
-DONE = b"e\r\ndata: [DONE]\n\n\r\n0\r\n\r\n"
+DONE = b"e\r\ndata: [DONE]\n\n\r\n"
+LAST_CHUNK = b"0\r\n\r\n"
 
 
 class Exchange:
@@ -27,8 +28,8 @@ class Exchange:
     """
 
     __slots__ = (
+        "_answers",
         "_connection",
-        "_dialect",
         "_die",
         "_ended",
         "_engine",
@@ -36,6 +37,7 @@ class Exchange:
         "_held",
         "_keep_alive",
         "_loop",
+        "_number",
         "_release",
         "_replies",
         "_room",
@@ -47,7 +49,7 @@ class Exchange:
     def __init__(
         self,
         connection: Connection,
-        dialect: Dialect,
+        answers: Answers,
         engine: Engine,
         loop: asyncio.AbstractEventLoop,
         generation: Generation,
@@ -60,16 +62,17 @@ class Exchange:
     ) -> None:
         self.generation = generation
         self._connection = connection
-        self._dialect = dialect
+        self._answers = answers
         self._engine = engine
         self._loop = loop
         self._replies = replies
         self._ended = ended
         self._keep_alive = keep_alive
-        self._frame = frame_of(dialect, generation) if generation.request.stream else None
+        self._frame = frame_of(answers, generation) if generation.request.stream else None
         self._stall = stall
         self._die = die
         self._started = False
+        self._number = 0
         self._held: list[bytes] | None = None
         self._release: asyncio.TimerHandle | None = None
         limits = [fault.after_events for fault in (stall, die) if fault is not None]
@@ -83,17 +86,19 @@ class Exchange:
             return
         if not generation.request.stream:
             if finished:
-                body = msgspec.json.encode(self._dialect.body(generation, self._engine.settings))
+                body = msgspec.json.encode(self._answers.body(generation, self._engine.settings))
                 half = len(body) // 2
                 head = self._replies.body_head(len(body), keep_alive=self._keep_alive)
                 self._send([head + body[:half], body[half:]])
             elif self._room == 0:
                 self._fail([])
             return
-        events = self._dialect.stream(generation, before, self._engine.settings)
-        pieces = [event_chunk(msgspec.json.encode(event)) for event in events]
+        events = self._answers.stream(generation, before, self._engine.settings)
+        pieces = [self._event(event) for event in events]
         if finished:
-            pieces.append(DONE)
+            if not self._answers.named:
+                pieces.append(DONE)
+            pieces[-1] += LAST_CHUNK
         if not self._started:
             self._started = True
             pieces[0] = self._replies.stream_head(keep_alive=self._keep_alive) + pieces[0]
@@ -109,6 +114,12 @@ class Exchange:
         """Let nothing more go wrong with it, and end a stall."""
         self._die = None
         self._go_on()
+
+    def _event(self, event: Json) -> bytes:
+        if self._answers.numbered:
+            event["sequence_number"] = self._number
+            self._number += 1
+        return event_chunk(event, named=self._answers.named)
 
     def _go_on(self) -> None:
         self._cancel_release()

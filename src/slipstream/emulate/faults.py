@@ -62,7 +62,7 @@ class Die(_Kind, tag="die"):
 
 
 class Status(_Kind, tag="status"):
-    """Answer with a status. ``body`` is JSON, or a text that is sent as it is. ``path`` ``None`` = completions."""
+    """Answer with a status. ``body`` is JSON, or a text that is sent as it is. ``path`` ``None`` = all but pages."""
 
     status: Annotated[int, msgspec.Meta(ge=200, le=599)]
     body: Any = ""

@@ -6,7 +6,7 @@ from typing import Final
 
 import msgspec
 
-from slipstream.emulate.dialect import Dialect
+from slipstream.emulate.answers import Answers, Json
 from slipstream.emulate.generation import Generation
 from slipstream.emulate.words import IN_JSON
 
@@ -39,19 +39,25 @@ class Frame:
         return b"%x%b%b%b" % (self._around + len(text), self._ahead, text, self._behind)
 
 
-def event_chunk(event: bytes) -> bytes:
-    """An event, given as JSON, as a chunk of HTTP."""
-    return b"%x\r\ndata: %b\n\n\r\n" % (len(event) + 8, event)
+def event_chunk(event: Json, *, named: bool) -> bytes:
+    """An event as a chunk of HTTP; ``named``: with a line that says its type."""
+    data = _start_of(event, named=named) + msgspec.json.encode(event)
+    return b"%x\r\n%b\n\n\r\n" % (len(data) + 2, data)
 
 
-def frame_of(dialect: Dialect, generation: Generation) -> Frame | None:
+def _start_of(event: Json, *, named: bool) -> bytes:
+    return b"event: %b\ndata: " % event["type"].encode() if named else b"data: "
+
+
+def frame_of(answers: Answers, generation: Generation) -> Frame | None:
     """Of all but the first and the last step; ``None`` where those tell more than a text of one choice."""
-    if generation.request.choices > 1:
+    if generation.request.choices > 1 or answers.numbered:
         return None
-    event = dialect.text_event(generation, MARK)
+    event = answers.text_event(generation, MARK)
     if event is None:
         return None
     parts = msgspec.json.encode(event).split(MARK.encode())
     if len(parts) != 2:  # what the client says of itself has the mark in it
         return None
-    return Frame(b"data: " + parts[0], parts[1] + b"\n\n", event_a_token=dialect.event_a_token)
+    start = _start_of(event, named=answers.named)
+    return Frame(start + parts[0], parts[1] + b"\n\n", event_a_token=answers.event_a_token)

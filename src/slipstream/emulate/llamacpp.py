@@ -6,11 +6,13 @@ from collections.abc import Iterator
 from typing import Final
 
 from slipstream.core.node import SpeculatorKind
-from slipstream.emulate.dialect import METRICS_PAGE, Dialect, Json, Page, json_page, usage_of
+from slipstream.emulate.answers import Answers, Json, usage_of
+from slipstream.emulate.dialect import METRICS_PAGE, Dialect, Page, json_page
 from slipstream.emulate.engine import Engine, Load
 from slipstream.emulate.exposition import Family, Series, counter, gauge, page
 from slipstream.emulate.generation import Generation
-from slipstream.emulate.request import Problem, ProblemKind
+from slipstream.emulate.messages import MESSAGES, Members, message_answers
+from slipstream.emulate.request import CHAT, COMPLETIONS, Problem, ProblemKind, read_completion
 from slipstream.emulate.settings import CONTEXT_TOKENS, NodeSettings
 from slipstream.emulate.words import text_of
 
@@ -31,6 +33,13 @@ def _error(problem: Problem, settings: NodeSettings) -> tuple[int, Json]:
     elif problem.kind is ProblemKind.FULL:
         status, name = settings.queue_status, "unavailable_error"
     return status, {"error": {"code": status, "message": problem.message, "type": name}}
+
+
+def _message_error(problem: Problem, settings: NodeSettings) -> tuple[int, Json]:
+    """The server's own form, as on its other paths; messages that are missing are a mistake of its own there."""
+    if problem.param == "messages":
+        return 500, {"error": {"code": 500, "message": problem.message, "type": "server_error"}}
+    return _error(problem, settings)
 
 
 def _timings(generation: Generation) -> Json:
@@ -236,9 +245,26 @@ def _rate(count: int, seconds: float) -> float:
     return count / seconds if seconds else 0.0
 
 
-def _identify(bits: int, _chat: bool) -> str:  # noqa: FBT001  # as every dialect's
-    return f"chatcmpl-{bits:032x}"
+COMPLETION_ANSWERS = Answers(
+    read=read_completion,
+    identify=lambda bits: f"chatcmpl-{bits:032x}",
+    stream=_stream,
+    text_event=_text_event,
+    body=_body,
+    error=_error,
+    event_a_token=True,
+)
 
+MESSAGE_MEMBERS = Members(
+    whole=("id", "type", "role", "content", "model", "stop_reason", "stop_sequence", "usage"),
+    whole_usage=("cache_read_input_tokens", "input_tokens", "output_tokens"),
+    started=("id", "type", "role", "content", "model", "stop_reason", "stop_sequence", "usage"),
+    started_usage=("cache_read_input_tokens", "input_tokens", "output_tokens"),
+    delta=("stop_reason", "stop_sequence"),
+    delta_usage=("output_tokens",),
+    prompt_at_start=True,
+    needs_limit=False,
+)
 
 LLAMACPP = Dialect(
     name="llamacpp",
@@ -254,12 +280,12 @@ LLAMACPP = Dialect(
         "/health": lambda _engine, _load, _started: json_page({"status": "ok"}),
         "/v1/health": lambda _engine, _load, _started: json_page({"status": "ok"}),
     },
-    stream=_stream,
-    text_event=_text_event,
-    event_a_token=True,
-    body=_body,
+    answers={
+        CHAT: COMPLETION_ANSWERS,
+        COMPLETIONS: COMPLETION_ANSWERS,
+        MESSAGES: message_answers(MESSAGE_MEMBERS, _message_error, COMPLETION_ANSWERS.identify, event_a_token=True),
+    },
     error=_error,
-    identify=_identify,
     error_closes=True,
     dated=False,
     checks_model=False,

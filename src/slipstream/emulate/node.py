@@ -1,4 +1,4 @@
-"""The node itself: it listens, knows its pages, answers completions, and takes orders to fail."""
+"""The node itself: it listens, knows its pages, answers requests, and takes orders to fail."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from typing import Any
 
 from slipstream.core.category import Categorizer
 from slipstream.core.category_rules import DEFAULT_CATEGORY, DEFAULT_RULES
+from slipstream.emulate.answers import Answers
 from slipstream.emulate.connection import Connection, Request
 from slipstream.emulate.constant import ConstantEngine
 from slipstream.emulate.dialect import Dialect, Page
@@ -38,7 +39,7 @@ from slipstream.emulate.generation import Generation
 from slipstream.emulate.pacing import Pacing, constant_pacing
 from slipstream.emulate.record import Record, Seen
 from slipstream.emulate.reply import Replies
-from slipstream.emulate.request import CHAT, COMPLETIONS, Completion, Problem, ProblemKind, read_completion
+from slipstream.emulate.request import Completion, Problem, ProblemKind
 from slipstream.emulate.settings import CanNotEmulate, CanNotListen, NodeSettings
 
 __all__ = ["EmulatedNode", "emulated"]
@@ -131,20 +132,21 @@ class EmulatedNode:
         if request.path.startswith("/emulate/"):
             self._control(connection, request)
             return
-        completion = request.method == "POST" and request.path in (CHAT, COMPLETIONS)
-        seen = self.record.begin(self._now_s(), request.path, request.headers) if completion else None
-        fault = self._faults.take_status(request.path, completion=completion)
+        answers = self._dialect.answers.get(request.path) if request.method == "POST" else None
+        seen = self.record.begin(self._now_s(), request.path, request.headers) if answers is not None else None
+        fault = self._faults.take_status(request.path, completion=answers is not None)
         if fault is not None:
             status = fault.status
             self._replies.reply_fault(connection, request, fault)
         else:
             try:
-                if seen is not None:
-                    self._begin(connection, request, seen)
+                if answers is not None and seen is not None:
+                    self._begin(connection, request, answers, seen)
                     return
                 page = self._page(request.method, request.path)
             except Problem as problem:
-                status, body = self._dialect.error(problem, self.settings)
+                error = self._dialect.error if answers is None else answers.error
+                status, body = error(problem, self.settings)
                 self._replies.reply_json(connection, request, status, body, self._dialect.json_type)
             else:
                 self._replies.reply(connection, request, 200, page.content_type, page.body)
@@ -153,18 +155,18 @@ class EmulatedNode:
             seen.status = status
             self.record.end(seen, "refused", self._now_s())
 
-    # Completions.
+    # Requests that the engine works for.
 
-    def _begin(self, connection: Connection, request: Request, seen: Seen) -> None:
+    def _begin(self, connection: Connection, request: Request, answers: Answers, seen: Seen) -> None:
         """Raises `Problem`."""
-        completion = read_completion(request.path, request.body)
+        completion = answers.read(request.path, request.body)
         self._check(completion)
         category = request.headers.get(CATEGORY_HEADER) or self._categorize(completion.features)
         seen.category, seen.streamed, seen.prompt_tokens = category, completion.stream, completion.prompt_tokens
-        generation = self._generation(completion, category)
+        generation = self._generation(answers, completion, category)
         exchange = Exchange(
             connection,
-            self._dialect,
+            answers,
             self.engine,
             self._loop,
             generation,
@@ -188,7 +190,7 @@ class EmulatedNode:
             for name in sorted(completion.rejectable & self._dialect.rejected_when_speculating):
                 raise Problem(ProblemKind.REJECTED_FIELD, f"{name} can not be used with speculative decoding.", name)
 
-    def _generation(self, completion: Completion, category: str) -> Generation:
+    def _generation(self, answers: Answers, completion: Completion, category: str) -> Generation:
         """The n-th request of a category draws the same in every run, whatever else is going on."""
         settings = self.settings
         self._by_category[category] += 1
@@ -198,7 +200,7 @@ class EmulatedNode:
         tokens = settings.output_tokens if limit is None or stopped else limit
         return Generation(
             request=completion,
-            id=self._dialect.identify(chance.getrandbits(128), completion.chat),
+            id=answers.identify(chance.getrandbits(128)),
             model=settings.model,
             created=int(self._started + self._now_s()),
             category=category,

@@ -13,7 +13,7 @@ KEPT = 1000
 
 @dataclass(slots=True)
 class Seen:
-    """One request for a completion. Times are seconds since the node's start; ``None`` = not yet, or unknown.
+    """One request that the engine works for. Times are seconds since the node's start; ``None`` = not yet, or unknown.
 
     ``outcome`` is ``completed``, ``aborted`` (the client left), ``died`` (a fault closed it) or ``refused`` (an error).
     """

@@ -4,17 +4,32 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
 from slipstream.core.category import PromptFeatures, window
 
-__all__ = ["CHAT", "COMPLETIONS", "Completion", "Problem", "ProblemKind", "read_completion"]
+__all__ = [
+    "CHAT",
+    "COMPLETIONS",
+    "Completion",
+    "Fields",
+    "Message",
+    "Part",
+    "Problem",
+    "ProblemKind",
+    "ResponseFormat",
+    "completion_of",
+    "decode",
+    "read_completion",
+]
 
 CHAT = "/v1/chat/completions"
 COMPLETIONS = "/v1/completions"
 CHARACTERS_PER_TOKEN = 4
+
+_T = TypeVar("_T")
 
 
 class ProblemKind(StrEnum):
@@ -39,13 +54,17 @@ class Problem(Exception):  # not a SlipstreamError: it is the emulated engine's,
         self.param = param
 
 
-class _Part(msgspec.Struct):
+class Part(msgspec.Struct):
+    """A part of a message's content, read for its text."""
+
     text: str | None = None
 
 
-class _Message(msgspec.Struct):
+class Message(msgspec.Struct):
+    """One message of a conversation."""
+
     role: str
-    content: str | list[_Part | str] | None = None
+    content: str | list[Part | str] | None = None
 
 
 class _StreamOptions(msgspec.Struct):
@@ -53,13 +72,17 @@ class _StreamOptions(msgspec.Struct):
     continuous_usage_stats: bool | None = None
 
 
-class _Format(msgspec.Struct):
+class ResponseFormat(msgspec.Struct):
+    """What form an answer is to have."""
+
     type: str | None = None
 
 
-class _Body(msgspec.Struct):
+class Fields(msgspec.Struct):
+    """A request's body as OpenAI's completions have it. Requests of other dialects become one, as in the engines."""
+
     model: str | None = None
-    messages: list[_Message] | None = None
+    messages: list[Message] | None = None
     prompt: str | list[str | int | list[int]] | None = None
     stream: bool | None = None
     stream_options: _StreamOptions | None = None
@@ -70,12 +93,12 @@ class _Body(msgspec.Struct):
     min_p: float | None = None
     logit_bias: Any = None
     tools: list[Any] | None = None
-    response_format: _Format | None = None
+    response_format: ResponseFormat | None = None
     timings_per_token: bool | None = None
     return_spec_tokens_details: bool | None = None
 
 
-_decoder = msgspec.json.Decoder(_Body)
+_decoder = msgspec.json.Decoder(Fields)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,13 +125,21 @@ class Completion:
 
 def read_completion(path: str, body: bytes) -> Completion:
     """Read the body of a request to ``path``. Raises `Problem`."""
+    return completion_of(path, decode(_decoder, body), chat=path == CHAT)
+
+
+def decode(decoder: msgspec.json.Decoder[_T], body: bytes) -> _T:
+    """A body's fields. Raises `Problem`."""
     try:
-        fields = _decoder.decode(body)
+        return decoder.decode(body)
     except msgspec.ValidationError as error:
         raise Problem(ProblemKind.BAD_FIELD, str(error)) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise Problem(ProblemKind.BAD_JSON, str(error)) from None
-    chat = path == CHAT
+
+
+def completion_of(path: str, fields: Fields, *, chat: bool) -> Completion:
+    """What the fields ask for: an answer to their messages in a ``chat``, else to their prompts. Raises `Problem`."""
     if chat and not fields.messages:
         raise Problem(ProblemKind.BAD_FIELD, "'messages' is required", "messages")
     if not chat and fields.prompt is None:
@@ -138,7 +169,7 @@ def read_completion(path: str, body: bytes) -> Completion:
     )
 
 
-def _text(message: _Message) -> str:
+def _text(message: Message) -> str:
     if message.content is None or isinstance(message.content, str):
         return message.content or ""
     return "\n".join(part if isinstance(part, str) else part.text or "" for part in message.content)
@@ -157,7 +188,7 @@ def _filler(tokens: int) -> str:
     return "." * (max(0, tokens - 1) * CHARACTERS_PER_TOKEN)
 
 
-def _features(path: str, fields: _Body, prompts: list[str]) -> PromptFeatures:
+def _features(path: str, fields: Fields, prompts: list[str]) -> PromptFeatures:
     messages = fields.messages or []
     users = [text for text, message in zip(prompts, messages, strict=False) if message.role == "user"]
     systems = [text for text, message in zip(prompts, messages, strict=False) if message.role == "system"]

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Final
 
 from slipstream.core.acceptance import mean_acceptance_length_from_counts
 from slipstream.core.node import SpeculatorKind
+from slipstream.emulate.answers import Answers, Json, usage_of
 from slipstream.emulate.counters import Counters
-from slipstream.emulate.dialect import JSON, METRICS_PAGE, Dialect, Json, Page, json_page, usage_of
+from slipstream.emulate.dialect import JSON, METRICS_PAGE, Dialect, Page, json_page
 from slipstream.emulate.engine import Engine, Load
 from slipstream.emulate.exposition import Family, counter, gauge, histogram, page
 from slipstream.emulate.generation import Generation
-from slipstream.emulate.request import Problem, ProblemKind
+from slipstream.emulate.messages import MESSAGES, Members, anthropic_error, message_answers
+from slipstream.emulate.request import CHAT, COMPLETIONS, Problem, ProblemKind, read_completion
 from slipstream.emulate.settings import CONTEXT_TOKENS, NodeSettings
 from slipstream.emulate.words import text_of
 
@@ -240,6 +243,27 @@ def _empty(_engine: Engine, _load: Load, _started: int) -> Page:
     return Page("text/plain; charset=utf-8", b"")
 
 
+COMPLETION_ANSWERS = Answers(
+    read=read_completion,
+    identify=lambda bits: f"{bits:032x}",
+    stream=_stream,
+    text_event=_text_event,
+    body=_body,
+    error=_error,
+    event_a_token=False,
+)
+
+MESSAGE_MEMBERS = Members(
+    whole=("id", "type", "role", "content", "model", "stop_reason", "usage"),
+    whole_usage=("input_tokens", "output_tokens", "cache_read_input_tokens"),
+    started=("id", "type", "role", "content", "model", "usage"),
+    started_usage=("input_tokens", "output_tokens", "cache_read_input_tokens"),
+    delta=("stop_reason",),
+    delta_usage=("input_tokens", "output_tokens", "cache_read_input_tokens"),
+    prompt_at_start=False,
+    needs_limit=True,
+)
+
 SGLANG = Dialect(
     name="sglang",
     server_headers=b"server: uvicorn\r\n",
@@ -257,12 +281,14 @@ SGLANG = Dialect(
         "/health": _empty,
         "/health_generate": _empty,
     },
-    stream=_stream,
-    text_event=_text_event,
-    event_a_token=False,
-    body=_body,
+    answers={
+        CHAT: COMPLETION_ANSWERS,
+        COMPLETIONS: COMPLETION_ANSWERS,
+        MESSAGES: message_answers(
+            MESSAGE_MEMBERS, partial(anthropic_error, _error), lambda bits: f"msg_{bits:032x}", event_a_token=False
+        ),
+    },
     error=_error,
-    identify=lambda bits, _chat: f"{bits:032x}",
     error_closes=False,
     dated=True,
     checks_model=False,

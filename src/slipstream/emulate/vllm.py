@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
 
 from slipstream.core.acceptance import mean_acceptance_length_from_counts
-from slipstream.emulate.dialect import JSON, METRICS_PAGE, Dialect, Json, Page, json_page, usage_of
+from slipstream.emulate.answers import Answers, Json, usage_of
+from slipstream.emulate.dialect import JSON, METRICS_PAGE, Dialect, Page, json_page
 from slipstream.emulate.engine import Engine, Load
 from slipstream.emulate.exposition import Family, Series, counter, gauge, histogram, page
 from slipstream.emulate.generation import Generation
-from slipstream.emulate.request import Problem, ProblemKind
+from slipstream.emulate.messages import MESSAGES, Members, anthropic_error, message_answers
+from slipstream.emulate.request import CHAT, COMPLETIONS, Problem, ProblemKind, read_completion
 from slipstream.emulate.settings import CONTEXT_TOKENS, NodeSettings
 from slipstream.emulate.words import text_of
 
@@ -17,6 +21,7 @@ __all__ = ["VLLM"]
 
 VERSION = "0.32.0"
 FINGERPRINT = f"vllm-{VERSION}-00000000"
+HALF = (1 << 64) - 1
 PER_STEP = ("per_step_accepted", "per_step_drafted")
 
 ERRORS = {
@@ -256,6 +261,28 @@ def _count(name: str, meaning: str, value: int) -> Family:
     return counter(f"vllm:{name}_total", meaning, f"{value}.0")
 
 
+CHAT_ANSWERS = Answers(
+    read=read_completion,
+    identify=lambda bits: f"chatcmpl-{bits & HALF:016x}",
+    stream=_stream,
+    text_event=_text_event,
+    body=_body,
+    error=_error,
+    event_a_token=False,
+)
+
+# What is not set in the first event of a stream is left out of it, its type and its role too.
+MESSAGE_MEMBERS = Members(
+    whole=("id", "type", "role", "content", "model", "stop_reason", "usage"),
+    whole_usage=("input_tokens", "output_tokens"),
+    started=("id", "content", "model", "stop_reason", "stop_sequence", "usage"),
+    started_usage=("input_tokens", "output_tokens"),
+    delta=("stop_reason",),
+    delta_usage=("input_tokens", "output_tokens"),
+    prompt_at_start=True,
+    needs_limit=True,
+)
+
 VLLM = Dialect(
     name="vllm",
     server_headers=b"server: uvicorn\r\nvary: Origin\r\n",
@@ -268,12 +295,14 @@ VLLM = Dialect(
         "/version": lambda _engine, _load, _started: json_page({"version": VERSION}),
         "/health": lambda _engine, _load, _started: Page("text/plain; charset=utf-8", b""),
     },
-    stream=_stream,
-    text_event=_text_event,
-    event_a_token=False,
-    body=_body,
+    answers={
+        CHAT: CHAT_ANSWERS,
+        COMPLETIONS: replace(CHAT_ANSWERS, identify=lambda bits: f"cmpl-{bits & HALF:016x}"),
+        MESSAGES: message_answers(
+            MESSAGE_MEMBERS, partial(anthropic_error, _error), CHAT_ANSWERS.identify, event_a_token=False
+        ),
+    },
     error=_error,
-    identify=lambda bits, chat: f"{'chatcmpl' if chat else 'cmpl'}-{bits & (1 << 64) - 1:016x}",
     error_closes=False,
     dated=True,
     checks_model=True,
