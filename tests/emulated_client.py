@@ -58,6 +58,7 @@ def prompt_for(path: str, text: str = "Hello!") -> dict[str, Any]:
     by_path: dict[str, dict[str, Any]] = {
         CHAT: {"messages": messages},
         "/v1/messages": {"messages": messages, "max_tokens": 1000},
+        "/v1/responses": {"input": text},
     }
     return by_path.get(path, {"prompt": text})
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
+import openai
 import pytest
 
 from emulated_client import Answer, ask, clear_faults, draft, events_in, fault, outline, prompt_for, shape, state
@@ -23,7 +24,8 @@ RECORDED = Path(__file__).parents[1] / "gateway" / "data"
 MESSAGES = "/v1/messages"
 DIALECTS = ["vllm", "llamacpp", "sglang"]
 PROMPT_TOKENS = 2
-LAST = {MESSAGES: "message_stop"}
+RESPONSES = "/v1/responses"
+LAST = {MESSAGES: "message_stop", RESPONSES: "response.completed"}
 
 
 def recorded(name: str) -> bytes:
@@ -77,8 +79,54 @@ async def test_messages_of_llamacpp_have_the_names_of_the_recorded_ones() -> Non
     assert outline(events_in(streamed.body)) == outline(events_in(recorded("llamacpp-messages-stream.http")))
 
 
+@pytest.mark.parametrize("dialect", DIALECTS)
+async def test_openais_own_client_reads_a_response(dialect: str) -> None:
+    async with emulated(dialect, draft()) as node, openai.AsyncOpenAI(base_url=f"{node.url}/v1", api_key="-") as client:
+        whole = await client.responses.create(model="emulated", input="Hello!", instructions="Be brief.")
+        call = {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"}
+        said: list[Any] = [{"role": "user", "content": [{"type": "input_text", "text": "Hello!"}]}, call]
+        cut = await client.responses.create(model="emulated", input=said, max_output_tokens=20)
+    assert whole.usage is not None
+    assert cut.usage is not None
+    assert (whole.output_text, cut.output_text) == (text_of(0, 30), text_of(0, 20))
+    assert (whole.usage.output_tokens, cut.usage.output_tokens) == (30, 20)
+    assert (whole.usage.input_tokens, cut.usage.input_tokens) == (PROMPT_TOKENS + 3, PROMPT_TOKENS)
+    assert (whole.status, cut.status) == ("completed", "incomplete" if dialect == "vllm" else "completed")
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+async def test_a_streamed_response_is_built_up_and_ends_whole(dialect: str) -> None:
+    async with emulated(dialect, draft()) as node, openai.AsyncOpenAI(base_url=f"{node.url}/v1", api_key="-") as client:
+        stream = await client.responses.create(model="emulated", input="Hello!", max_output_tokens=20, stream=True)
+        events = [event async for event in stream]
+    last = events[-1]
+    assert last.type == "response.completed"
+    assert last.response.usage is not None
+    assert (last.response.output_text, last.response.usage.output_tokens) == (text_of(0, 20), 20)
+    deltas = [event for event in events if event.type == "response.output_text.delta"]
+    assert "".join(event.delta for event in deltas) == text_of(0, 20)
+    if dialect != "llamacpp":
+        assert [event.sequence_number for event in events] == list(range(len(events)))
+        assert {(event.output_index, event.content_index) for event in deltas} == {(0, 0)}
+    assert (getattr(last, "timings", None) is not None) is (dialect == "llamacpp")
+
+
+async def test_responses_of_llamacpp_have_the_names_of_the_recorded_ones() -> None:
+    async with emulated("llamacpp", draft()) as node:
+        whole, streamed = await ask(node, RESPONSES), await ask(node, RESPONSES, stream=True)
+    told, real = events_in(streamed.body), events_in(recorded("llamacpp-responses-stream.http"))
+    assert outline(map(in_order, told)) == outline(map(in_order, real))
+    assert shape(in_order(whole.json)) == shape(in_order(json.loads(recorded("llamacpp-responses.http"))))
+
+
+def in_order(value: Any) -> Any:
+    """With its names in one order: the server has more than one for the same thing."""
+    return json.loads(json.dumps(value, sort_keys=True))
+
+
 UNREADABLE, INCOMPLETE = b'{"messages":', b'{"model": "emulated"}'
 ELSEWHERE = json.dumps({"model": "x", "max_tokens": 5, "messages": [{"role": "user", "content": "?"}]}).encode()
+FOLLOW_UP = json.dumps({"model": "emulated", "input": "?", "previous_response_id": "resp_1"}).encode()
 
 
 @pytest.mark.parametrize(
@@ -90,6 +138,11 @@ ELSEWHERE = json.dumps({"model": "x", "max_tokens": 5, "messages": [{"role": "us
         ("sglang", MESSAGES, UNREADABLE, 400, {"object": "error", "code": 400}),
         ("llamacpp", MESSAGES, UNREADABLE, 400, {"error": {"type": "invalid_request_error", "code": 400}}),
         ("llamacpp", MESSAGES, INCOMPLETE, 500, {"error": {"type": "server_error", "code": 500}}),
+        ("vllm", RESPONSES, UNREADABLE, 400, {"error": {"type": "Bad Request", "code": 400}}),
+        ("vllm", RESPONSES, INCOMPLETE, 400, {"error": {"param": "input"}}),
+        ("vllm", RESPONSES, FOLLOW_UP, 404, {"error": {"type": "invalid_request_error", "code": 404}}),
+        ("sglang", RESPONSES, FOLLOW_UP, 404, {"error": {"type": "invalid_request_error", "code": 404}}),
+        ("llamacpp", RESPONSES, FOLLOW_UP, 400, {"error": {"type": "invalid_request_error", "code": 400}}),
     ],
 )
 async def test_errors_have_the_form_of_the_path(

@@ -17,6 +17,7 @@ from slipstream.emulate.frame import MARK, event_chunk, frame_of
 from slipstream.emulate.generation import Generation
 from slipstream.emulate.messages import MESSAGES
 from slipstream.emulate.request import CHAT, COMPLETIONS
+from slipstream.emulate.responses import RESPONSES
 
 
 def generation(dialect: str, path: str, model: str, **fields: Any) -> Generation:
@@ -29,7 +30,7 @@ def generation(dialect: str, path: str, model: str, **fields: Any) -> Generation
 @settings(max_examples=25, deadline=None)
 @given(
     dialect=st.sampled_from(list(DIALECTS)),
-    path=st.sampled_from([CHAT, COMPLETIONS, MESSAGES]),
+    path=st.sampled_from([CHAT, COMPLETIONS, MESSAGES, RESPONSES]),
     model=st.text(min_size=1, max_size=8),
     usage=st.booleans(),
     before=st.integers(1, 900),
@@ -41,7 +42,9 @@ def test_events_are_those_of_the_dialect(
     one = generation(dialect, path, model, stream_options={"include_usage": usage})
     answers = DIALECTS[dialect].answers[path]
     frame = frame_of(answers, one)
-    assert frame is not None
+    if frame is None:
+        assert answers.numbered  # each differs in its number too
+        return
     one.emitted = before + tokens
     events = answers.stream(one, before, NodeSettings())
     assert frame.chunks(before, one.emitted) == b"".join(event_chunk(event, named=answers.named) for event in events)

@@ -13,6 +13,7 @@ from slipstream.emulate.exposition import Family, Series, counter, gauge, page
 from slipstream.emulate.generation import Generation
 from slipstream.emulate.messages import MESSAGES, Members, message_answers
 from slipstream.emulate.request import CHAT, COMPLETIONS, Problem, ProblemKind, read_completion
+from slipstream.emulate.responses import RESPONSES, ResponseMembers, response_answers
 from slipstream.emulate.settings import CONTEXT_TOKENS, NodeSettings
 from slipstream.emulate.words import text_of
 
@@ -266,6 +267,17 @@ MESSAGE_MEMBERS = Members(
     needs_limit=False,
 )
 
+RESPONSE_MEMBERS = ResponseMembers(
+    started=("id", "object", "status"),
+    closing=("id", "object", "created_at", "status", "model", "output", "usage"),
+    whole=("completed_at", "created_at", "id", "model", "object", "output", "status", "usage"),
+    details={"input_tokens_details": {"cached_tokens": 0}},
+    placed=False,
+    tells_cut=False,
+    not_stored="llama.cpp does not support 'previous_response_id'.",
+    statistics=lambda generation: {"timings": _timings(generation)},
+)
+
 LLAMACPP = Dialect(
     name="llamacpp",
     server_headers=b"Server: llama.cpp\r\nAccess-Control-Allow-Origin: \r\n",
@@ -284,6 +296,7 @@ LLAMACPP = Dialect(
         CHAT: COMPLETION_ANSWERS,
         COMPLETIONS: COMPLETION_ANSWERS,
         MESSAGES: message_answers(MESSAGE_MEMBERS, _message_error, COMPLETION_ANSWERS.identify, event_a_token=True),
+        RESPONSES: response_answers(RESPONSE_MEMBERS, _error, event_a_token=True),
     },
     error=_error,
     error_closes=True,

@@ -39,6 +39,7 @@ class ProblemKind(StrEnum):
     BAD_FIELD = "bad_field"
     UNKNOWN_MODEL = "unknown_model"
     UNKNOWN_PATH = "unknown_path"
+    UNKNOWN_RESPONSE = "unknown_response"
     REJECTED_FIELD = "rejected_field"
     FULL = "full"
     NO_METRICS = "no_metrics"

@@ -16,6 +16,7 @@ from slipstream.emulate.exposition import Family, counter, gauge, histogram, pag
 from slipstream.emulate.generation import Generation
 from slipstream.emulate.messages import MESSAGES, Members, anthropic_error, message_answers
 from slipstream.emulate.request import CHAT, COMPLETIONS, Problem, ProblemKind, read_completion
+from slipstream.emulate.responses import EVERYTHING, RESPONSES, ResponseMembers, response_answers
 from slipstream.emulate.settings import CONTEXT_TOKENS, NodeSettings
 from slipstream.emulate.words import text_of
 
@@ -31,8 +32,16 @@ def _error(problem: Problem, settings: NodeSettings) -> tuple[int, Json]:
     status, name = 400, "BadRequestError"
     if problem.kind is ProblemKind.FULL:
         status, name = settings.queue_status, "SERVICE_UNAVAILABLE"
+    elif problem.kind is ProblemKind.UNKNOWN_RESPONSE:
+        status, name = 404, "invalid_request_error"
     error = {"object": "error", "message": problem.message, "type": name, "param": problem.param, "code": status}
     return status, error
+
+
+def _response_error(problem: Problem, settings: NodeSettings) -> tuple[int, Json]:
+    """As OpenAI writes it, which the server does at this path only."""
+    status, error = _error(problem, settings)
+    return status, {"error": {name: error[name] for name in ("message", "type", "param", "code")}}
 
 
 def _details(generation: Generation) -> Json:
@@ -264,6 +273,17 @@ MESSAGE_MEMBERS = Members(
     needs_limit=True,
 )
 
+RESPONSE_MEMBERS = ResponseMembers(
+    started=EVERYTHING,
+    closing=EVERYTHING,
+    whole=EVERYTHING,
+    details={"input_tokens_details": {"cached_tokens": 0}, "output_tokens_details": {"reasoning_tokens": 0}},
+    placed=True,
+    tells_cut=False,
+    not_stored="Response with id '{}' not found.",
+    statistics=lambda _generation: {},
+)
+
 SGLANG = Dialect(
     name="sglang",
     server_headers=b"server: uvicorn\r\n",
@@ -287,6 +307,7 @@ SGLANG = Dialect(
         MESSAGES: message_answers(
             MESSAGE_MEMBERS, partial(anthropic_error, _error), lambda bits: f"msg_{bits:032x}", event_a_token=False
         ),
+        RESPONSES: response_answers(RESPONSE_MEMBERS, _response_error, event_a_token=False),
     },
     error=_error,
     error_closes=False,

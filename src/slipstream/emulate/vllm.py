@@ -14,6 +14,7 @@ from slipstream.emulate.exposition import Family, Series, counter, gauge, histog
 from slipstream.emulate.generation import Generation
 from slipstream.emulate.messages import MESSAGES, Members, anthropic_error, message_answers
 from slipstream.emulate.request import CHAT, COMPLETIONS, Problem, ProblemKind, read_completion
+from slipstream.emulate.responses import EVERYTHING, RESPONSES, ResponseMembers, response_answers
 from slipstream.emulate.settings import CONTEXT_TOKENS, NodeSettings
 from slipstream.emulate.words import text_of
 
@@ -28,6 +29,7 @@ ERRORS = {
     ProblemKind.BAD_JSON: (400, "Bad Request"),
     ProblemKind.BAD_FIELD: (400, "Bad Request"),
     ProblemKind.UNKNOWN_MODEL: (404, "NotFoundError"),
+    ProblemKind.UNKNOWN_RESPONSE: (404, "invalid_request_error"),
     ProblemKind.REJECTED_FIELD: (400, "BadRequestError"),
     ProblemKind.FULL: (503, "ServiceUnavailableError"),
 }
@@ -283,6 +285,25 @@ MESSAGE_MEMBERS = Members(
     needs_limit=True,
 )
 
+RESPONSE_MEMBERS = ResponseMembers(
+    started=EVERYTHING,
+    closing=EVERYTHING,
+    whole=EVERYTHING,
+    details={
+        "input_tokens_details": {"cached_tokens": 0, "input_tokens_per_turn": [], "cached_tokens_per_turn": []},
+        "output_tokens_details": {
+            "reasoning_tokens": 0,
+            "tool_output_tokens": 0,
+            "output_tokens_per_turn": [],
+            "tool_output_tokens_per_turn": [],
+        },
+    },
+    placed=True,
+    tells_cut=True,
+    not_stored="Response with id '{}' not found.",
+    statistics=lambda _generation: {},
+)
+
 VLLM = Dialect(
     name="vllm",
     server_headers=b"server: uvicorn\r\nvary: Origin\r\n",
@@ -301,6 +322,7 @@ VLLM = Dialect(
         MESSAGES: message_answers(
             MESSAGE_MEMBERS, partial(anthropic_error, _error), CHAT_ANSWERS.identify, event_a_token=False
         ),
+        RESPONSES: response_answers(RESPONSE_MEMBERS, _error, event_a_token=False),
     },
     error=_error,
     error_closes=False,
