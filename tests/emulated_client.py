@@ -59,6 +59,7 @@ def prompt_for(path: str, text: str = "Hello!") -> dict[str, Any]:
         CHAT: {"messages": messages},
         "/v1/messages": {"messages": messages, "max_tokens": 1000},
         "/v1/responses": {"input": text},
+        "/v1/embeddings": {"input": [text, text[::-1]]},
     }
     return by_path.get(path, {"prompt": text})
 

@@ -336,7 +336,7 @@ async def test_what_is_no_fault_is_said_so(body: str, complaint: str) -> None:
         assert (await state(node))["faults"] == []
 
 
-@pytest.mark.parametrize("path", ["/v1/embeddings", "/v1/messages/count_tokens"])
+@pytest.mark.parametrize("path", ["/v1/rerank", "/v1/messages/count_tokens"])
 async def test_other_paths_of_the_engines_are_not_emulated(path: str) -> None:
     async with emulated("vllm") as node:
         assert (await ask(node, path)).status == 404

@@ -25,6 +25,7 @@ MESSAGES = "/v1/messages"
 DIALECTS = ["vllm", "llamacpp", "sglang"]
 PROMPT_TOKENS = 2
 RESPONSES = "/v1/responses"
+EMBEDDINGS = "/v1/embeddings"
 LAST = {MESSAGES: "message_stop", RESPONSES: "response.completed"}
 
 
@@ -124,6 +125,52 @@ def in_order(value: Any) -> Any:
     return json.loads(json.dumps(value, sort_keys=True))
 
 
+@pytest.mark.parametrize("dialect", DIALECTS)
+async def test_the_same_input_has_the_same_vector_and_no_token_is_generated(dialect: str) -> None:
+    texts, numbers = ["a fish", "a swan", "a fish"], [[1, 2, 3], [1, 2, 4]]
+    async with emulated(dialect, draft()) as node, openai.AsyncOpenAI(base_url=f"{node.url}/v1", api_key="-") as client:
+        packed = await client.embeddings.create(model="emulated", input=texts)  # the client asks for base64
+        plain = await client.embeddings.create(model="emulated", input=texts, encoding_format="float")
+        of_numbers = await client.embeddings.create(model="emulated", input=numbers)
+        of_one = await client.embeddings.create(model="emulated", input=numbers[1])
+        counters, seen = node.engine.counters, node.record.requests[0]
+        assert (counters.prompt_tokens, counters.generated_tokens) == (6 + 6 + 6 + 3, 0)
+        assert (seen.outcome, seen.prompt_tokens, seen.output_tokens) == ("completed", 6, 0)
+        assert node.engine.peak_running == 3
+    vectors = [one.embedding for one in plain.data]
+    assert vectors[0] == vectors[2] != vectors[1]
+    assert sum(number * number for number in vectors[0]) == pytest.approx(1.0)
+    assert [one.embedding for one in packed.data] == [pytest.approx(vector, abs=1e-6) for vector in vectors]
+    assert of_one.data[0].embedding == of_numbers.data[1].embedding != of_numbers.data[0].embedding
+    assert (plain.usage.prompt_tokens, plain.usage.total_tokens) == (6, 6)
+
+
+async def test_embeddings_of_llamacpp_have_the_names_of_the_recorded_ones() -> None:
+    """Recorded from b11549 with mean pooling; of the vectors two numbers are left."""
+    real = (
+        b'{"model":"small","object":"list","usage":{"prompt_tokens":5,"total_tokens":5},"data":[{"embedding":'
+        b'[0.0063,-0.0110],"index":0,"object":"embedding"},{"embedding":[-0.0217,0.0103],"index":1,"object":"embedding"}]}'
+    )
+    async with emulated("llamacpp", draft()) as node:
+        assert shape((await ask(node, EMBEDDINGS)).json) == shape(json.loads(real))
+
+
+async def test_faults_are_for_embeddings_too() -> None:
+    async with emulated("sglang", draft()) as node:
+        await fault(node, "status", status=503)
+        assert (await ask(node, EMBEDDINGS)).status == 503
+        await fault(node, "die", after_events=1)
+        with pytest.raises(aiohttp.ClientPayloadError):
+            await ask(node, EMBEDDINGS)
+        await fault(node, "stall", after_events=0)
+        stalled = asyncio.create_task(ask(node, EMBEDDINGS))
+        await eventually(lambda: node.engine.counters.stopped == 2)
+        assert (await state(node))["in_flight"] == 1
+        await clear_faults(node)
+        assert (await stalled).status == 200
+        assert node.record.outcomes == {"refused": 1, "died": 1, "completed": 1}
+
+
 UNREADABLE, INCOMPLETE = b'{"messages":', b'{"model": "emulated"}'
 ELSEWHERE = json.dumps({"model": "x", "max_tokens": 5, "messages": [{"role": "user", "content": "?"}]}).encode()
 FOLLOW_UP = json.dumps({"model": "emulated", "input": "?", "previous_response_id": "resp_1"}).encode()
@@ -141,6 +188,9 @@ FOLLOW_UP = json.dumps({"model": "emulated", "input": "?", "previous_response_id
         ("vllm", RESPONSES, UNREADABLE, 400, {"error": {"type": "Bad Request", "code": 400}}),
         ("vllm", RESPONSES, INCOMPLETE, 400, {"error": {"param": "input"}}),
         ("vllm", RESPONSES, FOLLOW_UP, 404, {"error": {"type": "invalid_request_error", "code": 404}}),
+        ("vllm", EMBEDDINGS, INCOMPLETE, 400, {"error": {"param": "input"}}),
+        ("sglang", EMBEDDINGS, INCOMPLETE, 400, {"object": "error", "param": "input"}),
+        ("llamacpp", EMBEDDINGS, UNREADABLE, 400, {"error": {"type": "invalid_request_error", "code": 400}}),
         ("sglang", RESPONSES, FOLLOW_UP, 404, {"error": {"type": "invalid_request_error", "code": 404}}),
         ("llamacpp", RESPONSES, FOLLOW_UP, 400, {"error": {"type": "invalid_request_error", "code": 400}}),
     ],
@@ -204,8 +254,13 @@ async def test_the_gateway_passes_each_path_through_and_counts_its_tokens() -> N
                 async with fleet.session.post(fleet.service.gateway_url + path, json=body) as response:
                     assert response.status == 200
                     assert (LAST[path].encode() in await response.read()) is stream
+            vectors = await fleet.client.embeddings.create(model="emulated", input=["a", "b"])
             await fleet.drained()
-            outcomes = [placement.outcome for placement in fleet.placements()]
+            *placements, embedding = fleet.placements()
+    assert len(vectors.data) == embedding.shape.sequences == 2
+    assert embedding.outcome is not None
+    assert embedding.outcome.ending is Ending.COMPLETED
+    outcomes = [placement.outcome for placement in placements]
     for outcome in outcomes:
         assert outcome is not None
         assert (outcome.ending, outcome.prompt_tokens, outcome.output_tokens) == (Ending.COMPLETED, PROMPT_TOKENS, 30)

@@ -57,7 +57,8 @@ class Counters:
         generation.emitted += tokens
         if generation.last_step_at is None:
             generation.first_token_at = now
-            self.first_token.observe(max(0.0, now - generation.received_at))
+            if generation.request.inputs is None:
+                self.first_token.observe(max(0.0, now - generation.received_at))
             if not self.at_request_end:
                 self.prompt_tokens += generation.request.prompt_tokens
         else:
@@ -65,7 +66,7 @@ class Counters:
             self.inter_step.observe(gap)
             self.inter_token.observe(gap / tokens, tokens)
         generation.last_step_at = now
-        if not self.at_request_end:
+        if not self.at_request_end and generation.request.inputs is None:
             self.generated_tokens += tokens * generation.slots
 
     def finished(self, generation: Generation, now: float) -> None:
@@ -89,7 +90,7 @@ class Counters:
     def _count_tokens(self, generation: Generation) -> None:
         """What an engine counts at the end of a request that counts nothing before."""
         self.prompt_tokens += generation.request.prompt_tokens
-        self.generated_tokens += generation.emitted * generation.slots
+        self.generated_tokens += generation.told_tokens * generation.slots
         self.prefill_s += generation.prefill_s
         self.decode_s += generation.decode_s
         self.longest_sequence = max(self.longest_sequence, generation.request.prompt_tokens + generation.emitted)

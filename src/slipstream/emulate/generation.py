@@ -41,6 +41,11 @@ class Generation:
         return self.emitted >= self.output_tokens
 
     @property
+    def told_tokens(self) -> int:
+        """Those of ``emitted`` that count: where nothing is decoded, the one of the only step is nobody's."""
+        return self.emitted if self.request.inputs is None else 0
+
+    @property
     def finish_reason(self) -> str | None:
         if not self.finished:
             return None

@@ -8,6 +8,7 @@ from typing import Final
 from slipstream.core.node import SpeculatorKind
 from slipstream.emulate.answers import Answers, Json, usage_of
 from slipstream.emulate.dialect import METRICS_PAGE, Dialect, Page, json_page
+from slipstream.emulate.embeddings import EMBEDDINGS, EmbeddingMembers, embedding_answers
 from slipstream.emulate.engine import Engine, Load
 from slipstream.emulate.exposition import Family, Series, counter, gauge, page
 from slipstream.emulate.generation import Generation
@@ -278,6 +279,11 @@ RESPONSE_MEMBERS = ResponseMembers(
     statistics=lambda generation: {"timings": _timings(generation)},
 )
 
+EMBEDDING_MEMBERS = EmbeddingMembers(
+    whole=("model", "object", "usage", "data"), usage=("prompt_tokens", "total_tokens"), base64=True
+)
+
+
 LLAMACPP = Dialect(
     name="llamacpp",
     server_headers=b"Server: llama.cpp\r\nAccess-Control-Allow-Origin: \r\n",
@@ -297,6 +303,7 @@ LLAMACPP = Dialect(
         COMPLETIONS: COMPLETION_ANSWERS,
         MESSAGES: message_answers(MESSAGE_MEMBERS, _message_error, COMPLETION_ANSWERS.identify, event_a_token=True),
         RESPONSES: response_answers(RESPONSE_MEMBERS, _error, event_a_token=True),
+        EMBEDDINGS: embedding_answers(EMBEDDING_MEMBERS, _error, COMPLETION_ANSWERS.identify),
     },
     error=_error,
     error_closes=True,

@@ -198,6 +198,8 @@ class EmulatedNode:
         limit = completion.max_tokens
         stopped = limit is None or (limit > settings.output_tokens and not completion.ignore_eos)
         tokens = settings.output_tokens if limit is None or stopped else limit
+        if completion.inputs is not None:
+            tokens = 1  # a prefill is a step too
         return Generation(
             request=completion,
             id=answers.identify(chance.getrandbits(128)),
@@ -215,7 +217,7 @@ class EmulatedNode:
     def _ended(self, connection: Connection, outcome: str) -> None:
         exchange, seen = self._exchanges.pop(connection)
         generation = exchange.generation
-        seen.output_tokens = generation.emitted
+        seen.output_tokens = generation.told_tokens
         seen.drafted, seen.accepted = sum(generation.drafted), sum(generation.accepted)
         self.record.end(seen, outcome, self._now_s())
 

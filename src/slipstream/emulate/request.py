@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
@@ -15,6 +15,7 @@ __all__ = [
     "COMPLETIONS",
     "Completion",
     "Fields",
+    "Inputs",
     "Message",
     "Part",
     "Problem",
@@ -102,11 +103,19 @@ class Fields(msgspec.Struct):
 _decoder = msgspec.json.Decoder(Fields)
 
 
+class Inputs(NamedTuple):
+    """What vectors are asked for: a number for each input, the same for the same input, and whether as base64."""
+
+    marks: tuple[int, ...]
+    base64: bool
+
+
 @dataclass(frozen=True, slots=True)
 class Completion:
     """What was asked for. ``choices`` counts answers over all prompts. ``max_tokens`` ``None`` = no limit was given.
 
-    ``rejectable`` are the fields in use that an engine may refuse while it speculates.
+    ``rejectable`` are the fields in use that an engine may refuse while it speculates. ``inputs``: no tokens are asked
+    for but vectors; ``None`` = tokens are.
     """
 
     chat: bool
@@ -122,6 +131,7 @@ class Completion:
     timings_per_token: bool
     spec_tokens_details: bool
     rejectable: frozenset[str]
+    inputs: Inputs | None = None
 
 
 def read_completion(path: str, body: bytes) -> Completion:

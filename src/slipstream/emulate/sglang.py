@@ -11,6 +11,7 @@ from slipstream.core.node import SpeculatorKind
 from slipstream.emulate.answers import Answers, Json, usage_of
 from slipstream.emulate.counters import Counters
 from slipstream.emulate.dialect import JSON, METRICS_PAGE, Dialect, Page, json_page
+from slipstream.emulate.embeddings import EMBEDDINGS, EmbeddingMembers, embedding_answers
 from slipstream.emulate.engine import Engine, Load
 from slipstream.emulate.exposition import Family, counter, gauge, histogram, page
 from slipstream.emulate.generation import Generation
@@ -284,6 +285,13 @@ RESPONSE_MEMBERS = ResponseMembers(
     statistics=lambda _generation: {},
 )
 
+EMBEDDING_MEMBERS = EmbeddingMembers(
+    whole=("data", "model", "object", "usage"),
+    usage=("prompt_tokens", "total_tokens", "completion_tokens", "prompt_tokens_details", "reasoning_tokens"),
+    base64=False,
+)
+
+
 SGLANG = Dialect(
     name="sglang",
     server_headers=b"server: uvicorn\r\n",
@@ -308,6 +316,7 @@ SGLANG = Dialect(
             MESSAGE_MEMBERS, partial(anthropic_error, _error), lambda bits: f"msg_{bits:032x}", event_a_token=False
         ),
         RESPONSES: response_answers(RESPONSE_MEMBERS, _response_error, event_a_token=False),
+        EMBEDDINGS: embedding_answers(EMBEDDING_MEMBERS, _error, COMPLETION_ANSWERS.identify),
     },
     error=_error,
     error_closes=False,

@@ -9,6 +9,7 @@ from functools import partial
 from slipstream.core.acceptance import mean_acceptance_length_from_counts
 from slipstream.emulate.answers import Answers, Json, usage_of
 from slipstream.emulate.dialect import JSON, METRICS_PAGE, Dialect, Page, json_page
+from slipstream.emulate.embeddings import EMBEDDINGS, EmbeddingMembers, embedding_answers
 from slipstream.emulate.engine import Engine, Load
 from slipstream.emulate.exposition import Family, Series, counter, gauge, histogram, page
 from slipstream.emulate.generation import Generation
@@ -304,6 +305,19 @@ RESPONSE_MEMBERS = ResponseMembers(
     statistics=lambda _generation: {},
 )
 
+EMBEDDING_MEMBERS = EmbeddingMembers(
+    whole=("id", "object", "created", "model", "data", "usage"),
+    usage=(
+        "prompt_tokens",
+        "total_tokens",
+        "completion_tokens",
+        "prompt_tokens_details",
+        "completion_tokens_details",
+    ),
+    base64=True,
+)
+
+
 VLLM = Dialect(
     name="vllm",
     server_headers=b"server: uvicorn\r\nvary: Origin\r\n",
@@ -323,6 +337,7 @@ VLLM = Dialect(
             MESSAGE_MEMBERS, partial(anthropic_error, _error), CHAT_ANSWERS.identify, event_a_token=False
         ),
         RESPONSES: response_answers(RESPONSE_MEMBERS, _error, event_a_token=False),
+        EMBEDDINGS: embedding_answers(EMBEDDING_MEMBERS, _error, lambda bits: f"embd-{bits & HALF:016x}"),
     },
     error=_error,
     error_closes=False,
