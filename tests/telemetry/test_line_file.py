@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from slipstream.telemetry.line_file import CanNotWrite, LineFile
+from slipstream.telemetry.line_file import HANDED_OVER_BYTES, CanNotWrite, LineFile
 
 FLUSH_S = 0.01
 
@@ -45,6 +45,18 @@ def test_lines_are_written_soon_and_in_order(tmp_path: Path) -> None:
         until(lambda: path.read_bytes().count(b"\n") == 1000)
         assert path.read_text().split() == [str(number) for number in range(1000)]
         assert lines.lost == 0
+
+
+def test_much_is_written_without_waiting_until_it_is_time(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    lines = LineFile(str(path), flush_s=3600.0)
+    try:
+        for _ in range(HANDED_OVER_BYTES // 1000 + 50):
+            lines.write(b"x" * 999 + b"\n")
+        until(lambda: path.stat().st_size >= HANDED_OVER_BYTES)
+    finally:
+        lines.close()
+    assert path.stat().st_size == (HANDED_OVER_BYTES // 1000 + 50) * 1000
 
 
 def test_closing_writes_what_waits_and_a_new_start_appends(tmp_path: Path) -> None:

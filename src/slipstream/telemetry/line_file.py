@@ -10,13 +10,16 @@ import os
 import stat
 import sys
 import threading
+from contextlib import suppress
+from queue import Empty, SimpleQueue
+from time import monotonic
 from typing import Final
 
 import structlog
 
 from slipstream.core.errors import SlipstreamError
 
-__all__ = ["MAX_WAITING_BYTES", "STANDARD_OUTPUT", "CanNotWrite", "LineFile"]
+__all__ = ["HANDED_OVER_BYTES", "MAX_WAITING_BYTES", "STANDARD_OUTPUT", "CanNotWrite", "LineFile"]
 
 STANDARD_OUTPUT = "-"
 """The name that stands for standard output."""
@@ -25,6 +28,11 @@ MAX_WAITING_BYTES = 8 * 1024 * 1024
 """Lines that wait for the disk take at most this much memory; what comes on top is dropped and counted."""
 
 FLUSH_S = 0.2
+"""A line waits no longer than this to be written, as long as the disk keeps up."""
+
+HANDED_OVER_BYTES: Final = 128 * 1024
+"""So much is written without waiting for that: to write a megabyte at once would hold up requests for milliseconds."""
+
 LOOK_S = 1.0
 """How often the file's name is looked at, to see whether it still leads to the file that is open."""
 BATCH_BYTES: Final = 256 * 1024
@@ -68,7 +76,9 @@ class LineFile:
         self._failing = False
         self._misplaced = False  # whether lines go on in a file that the name no longer leads to
         self._stale = False
-        self._closing = threading.Event()
+        self._wake: SimpleQueue[None] = SimpleQueue()
+        self._woken = False  # since the thread last looked
+        self._closing = False
         try:
             self._descriptor = self._opened()
         except (OSError, ValueError) as error:
@@ -81,11 +91,15 @@ class LineFile:
     def write(self, line: bytes) -> None:
         """Append a line, which ends with a line end, soon."""
         accepted = self._accepted_bytes + len(line)
-        if accepted - self._taken_bytes > self._max_waiting_bytes:
+        waiting = accepted - self._taken_bytes
+        if waiting > self._max_waiting_bytes:
             self.dropped += 1
-        else:
-            self._accepted_bytes = accepted
-            self._lines.append(line)
+            return
+        self._accepted_bytes = accepted
+        self._lines.append(line)
+        if waiting >= HANDED_OVER_BYTES and not self._woken:
+            self._woken = True
+            self._wake.put(None)
 
     def rotate_at(self, max_bytes: int | None, keep: int) -> None:
         """From now on, move the file to ``NAME.1`` before it grows beyond ``max_bytes``, and that to ``NAME.2``, up to
@@ -105,19 +119,24 @@ class LineFile:
 
     def close(self) -> None:
         """Write what waits, as far as that takes no more than some seconds, and close the file."""
-        self._closing.set()
+        self._closing = True
+        self._wake.put(None)
         self._writer.join(CLOSE_S)
 
     # What follows runs in the thread.
 
     def _run(self) -> None:
-        looks = max(1, round(LOOK_S / self._flush_s))
-        ticks = 0
+        look_at = monotonic() + LOOK_S
         while True:
-            closing = self._closing.wait(self._flush_s)
-            ticks += 1
+            with suppress(Empty):  # then it is time to write what there is
+                self._wake.get(timeout=self._flush_s)
+            self._woken = False
+            closing = self._closing  # asked first: what was written before `close` is among the lines
+            due = monotonic() >= look_at
+            if due:
+                look_at = monotonic() + LOOK_S
             try:
-                if self._stale or (ticks % looks == 0 and self._moved()):
+                if self._stale or (due and self._moved()):
                     self._stale = False
                     self._change_file()
                     self._misplaced = False
